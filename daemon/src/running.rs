@@ -1,5 +1,6 @@
 //! The running jobs of a node, and what makes them stand still although nothing was cut: the
-//! [guard of memory](crate::guard), or a [slice](crate::slices) of other jobs.
+//! [guard of memory](crate::guard), a [slice](crate::slices) of other jobs, or the
+//! [node scheduler](crate::scheduling).
 //!
 //! All of that stops and thaws their groups here, so that none undoes what another one does. A job that a cut
 //! freezes, or that stands still for a silent master, does not run: it is left alone.
@@ -42,6 +43,8 @@ pub(crate) struct State {
     pub(crate) is_over: bool,
     /// Jobs that stand still because it is the slice of others.
     out_of_slice: BTreeSet<JobId>,
+    /// Jobs that the node scheduler has stopped.
+    held: BTreeSet<JobId>,
     use_of_slices: SliceUse,
 }
 
@@ -109,7 +112,13 @@ impl Running {
 
 impl State {
     fn may_run(&self, job: JobId) -> bool {
-        !self.is_over && !self.out_of_slice.contains(&job)
+        !self.is_over && !self.out_of_slice.contains(&job) && !self.held.contains(&job)
+    }
+
+    /// From now on the node scheduler lets these jobs stand still, and no others.
+    pub(crate) fn hold(&mut self, jobs: BTreeSet<JobId>) {
+        self.held = jobs;
+        self.apply();
     }
 
     /// Looks whether the jobs exceed their allowance.

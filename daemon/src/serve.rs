@@ -41,7 +41,7 @@ use crate::{
     running::Running,
     scheduling::Scheduling,
     session::{self, SessionThread},
-    slices::Slices,
+    slices::{Meaning, Slices},
     starter::{Starter, say},
     survival::{self, Survivors},
     virtual_net,
@@ -420,10 +420,12 @@ fn set_up(
     let criu = criu.with_workers_in(cgroup.checkpointers());
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
     let count = processors::allowed().unwrap_or_default().len();
-    let scheduling = Scheduling::start(config.local, count).context("failed to start the node scheduler")?;
     let running = Arc::new(Running::default());
+    let scheduling = Scheduling::start(config.local, count, Arc::clone(&running))
+        .context("failed to start the node scheduler")?;
     let guard = Guard::start(Arc::clone(&running)).context("failed to start the guard of memory")?;
-    let slices = Slices::start(Arc::clone(&running)).context("failed to start the thread of slices")?;
+    let meaning = Meaning::of(config.local, scheduling.teller(), Arc::clone(&running), plane.teller());
+    let slices = Slices::start(meaning).context("failed to start the thread of slices")?;
     // Since 1970, in nanoseconds: no two daemons of a node have the same.
     let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let incarnation = u64::try_from(incarnation).unwrap_or(u64::MAX);

@@ -1,5 +1,11 @@
-//! Carries out the master's [strobes](coswitch_policies::strobe) on this node: a thread stops the jobs whose
-//! slice is over and lets those of the next one run, by the clock.
+//! Carries out on this node what happens on all of them at one time: a thread follows the master's
+//! [strobes](coswitch_policies::strobe) by the clock.
+//!
+//! | the node scheduler | what a slice means |
+//! | --- | --- |
+//! | knows no slices | jobs whose slice is over are stopped, and those of the next one run |
+//! | has slots (FCS, BCS) | it is told whose slot begins; under BCS the messages of the slot before go |
+//! | has common slices (DTS, static) | it is told when they begin; there are no strobes |
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -9,17 +15,53 @@ use std::{
     time::Duration,
 };
 
-use coswitch_policies::{JobId, strobe::Strobe};
+use coswitch_policies::{
+    JobId,
+    local::{Technique, explicit},
+    strobe::Strobe,
+};
 use tracing::{debug, warn};
 
 use crate::{
     node_clock::{self, Boot, OtherClock, Reading},
     processors::{TimeSlice, precede_ranks, set_time_slice, wake_on_time},
+    plane,
     running::Running,
+    scheduling::Teller,
 };
 
 /// The time between two looks at what the master has said, while no slice ends.
 const IDLE: Duration = Duration::from_secs(1);
+/// The nodes begin their common slices anew after so many periods.
+const SYNCHRONISED: u32 = 10;
+
+/// What the beginning of a slice does. See the module.
+pub(crate) enum Meaning {
+    Stops(Arc<Running>),
+    /// With a data plane where messages wait for the next slot.
+    Slot(Teller, Option<plane::Teller>),
+    Common(Teller, explicit::Slices),
+}
+
+impl Meaning {
+    pub(crate) fn of(
+        technique: Option<Technique>,
+        scheduler: Option<Teller>,
+        running: Arc<Running>,
+        plane: plane::Teller,
+    ) -> Self {
+        match (scheduler, technique) {
+            (Some(scheduler), Some(technique)) if technique.slot().is_some() => {
+                Self::Slot(scheduler, technique.buffers().then_some(plane))
+            }
+            (Some(scheduler), Some(technique)) => match technique.common_slices() {
+                Some(slices) => Self::Common(scheduler, slices),
+                None => Self::Stops(running),
+            },
+            _ => Self::Stops(running),
+        }
+    }
+}
 
 /// See the module.
 pub struct Slices {
@@ -46,12 +88,12 @@ impl Slices {
     ///
     /// # Errors
     /// Where there can be no more threads.
-    pub fn start(running: Arc<Running>) -> io::Result<Self> {
+    pub(crate) fn start(meaning: Meaning) -> io::Result<Self> {
         let clock = OtherClock::unknown(Boot::own());
         let told = Mutex::new(Told { clock, strobe: None, next: VecDeque::new(), has_ended: false });
         let shared = Arc::new(Shared { told, changed: Condvar::new() });
         let its = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("slices".into()).spawn(move || its.run(&running))?;
+        let thread = thread::Builder::new().name("slices".into()).spawn(move || its.run(&meaning))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -85,21 +127,16 @@ impl Shared {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, running: &Running) {
+    fn run(&self, meaning: &Meaning) {
         if let Err(error) = precede_ranks() {
             warn!(%error, "slices begin late: their thread cannot run before the ranks");
         }
         set_time_slice(TimeSlice::Short);
         wake_on_time();
-        let mut present = BTreeSet::new();
+        let mut begun = Begun::default();
         let mut told = self.lock();
         while !told.has_ended {
-            let now = node_clock::now();
-            let (others, until) = told.slice(now);
-            if others != present {
-                running.lock().begin_slice(others.clone());
-                present = others;
-            }
+            let until = told.begin(meaning, &mut begun);
             let left = |until: i64| until.saturating_sub(node_clock::now()).max(0).unsigned_abs();
             let rest = until.map_or(IDLE, |until| Duration::from_nanos(left(until)));
             told = self.changed.wait_timeout(told, rest).unwrap_or_else(PoisonError::into_inner).0;
@@ -107,20 +144,94 @@ impl Shared {
     }
 }
 
+/// The present slice.
+#[derive(Default)]
+struct Begun {
+    /// The jobs that stand still in it.
+    others: BTreeSet<JobId>,
+    /// When it ends, by the own clock, where the node scheduler was told of it.
+    end: Option<i64>,
+}
+
 impl Told {
-    /// The jobs that stand still in this slice, and when to ask again, by the own clock.
-    fn slice(&mut self, now: i64) -> (BTreeSet<JobId>, Option<i64>) {
-        let Some(offset) = self.clock.offset() else { return Default::default() };
+    /// Begins the present slice, where that has not been done. Returns when to ask again, by the own clock.
+    fn begin(&mut self, meaning: &Meaning, begun: &mut Begun) -> Option<i64> {
+        let now = node_clock::now();
+        match meaning {
+            Meaning::Stops(running) => {
+                let (others, until) = self.slice(now);
+                if others != begun.others {
+                    running.lock().begin_slice(others.clone());
+                    begun.others = others;
+                }
+                until
+            }
+            Meaning::Slot(scheduler, plane) => {
+                let (row, end) = self.slot(now);
+                if end != begun.end {
+                    scheduler.strobe(row);
+                    if let Some(plane) = plane {
+                        plane.tell(plane::Command::Exchange);
+                    }
+                    begun.end = end;
+                }
+                self.or_next(end)
+            }
+            Meaning::Common(scheduler, slices) => {
+                let end = self.common(now, *slices);
+                if end != begun.end {
+                    scheduler.begin(*slices);
+                    begun.end = end;
+                }
+                end
+            }
+        }
+    }
+
+    /// The present strobe, its time, and what the own clock has more.
+    fn strobe(&mut self, now: i64) -> Option<(&Strobe, i64, i64)> {
+        let offset = self.clock.offset()?;
         let now = now - offset;
         while self.next.front().is_some_and(|strobe| strobe.begin <= now) {
             self.strobe = self.next.pop_front();
         }
-        let slice = self.strobe.as_ref().and_then(|strobe| strobe.at(now));
-        let next = self.next.front().map(|strobe| strobe.begin);
-        let until = slice.and_then(|slice| slice.until).into_iter().chain(next).min();
-        let row = slice.and_then(|slice| slice.row).zip(self.strobe.as_ref());
-        let others = row.map(|(row, strobe)| strobe.rows.others(row)).unwrap_or_default();
-        (others, until.map(|until| until + offset))
+        Some((self.strobe.as_ref()?, now, offset))
+    }
+
+    /// The end of a slice, or the next strobe, whichever comes first.
+    fn or_next(&self, until: Option<i64>) -> Option<i64> {
+        let offset = self.clock.offset()?;
+        let next = self.next.front().map(|strobe| strobe.begin + offset);
+        until.into_iter().chain(next).min()
+    }
+
+    /// The jobs that stand still in this slice, and when to ask again, by the own clock.
+    fn slice(&mut self, now: i64) -> (BTreeSet<JobId>, Option<i64>) {
+        let found = self.strobe(now).and_then(|(strobe, now, offset)| {
+            let slice = strobe.at(now)?;
+            let others = slice.row.map(|row| strobe.rows.others(row)).unwrap_or_default();
+            Some((others, slice.until.map(|until| until + offset)))
+        });
+        let (others, until) = found.unwrap_or_default();
+        (others, self.or_next(until))
+    }
+
+    /// The jobs of this slot, and when it ends, by the own clock.
+    fn slot(&mut self, now: i64) -> (BTreeSet<JobId>, Option<i64>) {
+        let found = self.strobe(now).and_then(|(strobe, now, offset)| {
+            let slot = strobe.slot(now)?;
+            let row = slot.row.and_then(|row| strobe.rows.rows.get(row)).cloned().unwrap_or_default();
+            Some((row, slot.until.map(|until| until + offset)))
+        });
+        found.unwrap_or_default()
+    }
+
+    /// When the nodes begin their slices together next: at whole multiples of so many periods.
+    fn common(&self, now: i64, slices: explicit::Slices) -> Option<i64> {
+        let offset = self.clock.offset()?;
+        let period = (slices.parallel + slices.local) * SYNCHRONISED;
+        let period = i64::try_from(period.as_nanos()).unwrap_or(i64::MAX).max(1);
+        Some((now - offset).div_euclid(period).saturating_add(1).saturating_mul(period) + offset)
     }
 }
 

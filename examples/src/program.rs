@@ -21,6 +21,8 @@ pub enum Program {
     Grains,
     /// Heat equation with halo exchange, in a given amount of memory.
     Heat,
+    /// Tasks that come at random and only compute, without MPI.
+    LocalLoad,
     /// Random traffic in which every message is checked.
     RingCheck,
     /// `MPI_Init` and `MPI_Finalize`.
@@ -32,7 +34,7 @@ pub enum Program {
 }
 
 impl Program {
-    pub const ALL: [Program; 11] = [
+    pub const ALL: [Program; 12] = [
         Program::Answer,
         Program::Bt,
         Program::Cg,
@@ -40,6 +42,7 @@ impl Program {
         Program::Grains,
         Program::Is,
         Program::Heat,
+        Program::LocalLoad,
         Program::RingCheck,
         Program::Null,
         Program::Pingpong,
@@ -55,6 +58,7 @@ impl Program {
             Program::Grains => "grains",
             Program::Is => "is",
             Program::Heat => "heat",
+            Program::LocalLoad => "local-load",
             Program::RingCheck => "ring-check",
             Program::Null => "null",
             Program::Pingpong => "pingpong",

@@ -212,6 +212,10 @@ const CASES: &[Case] = cases![
         line 7, "scheduler.slice", ["a slice has 300µs to 10s"];
     "slices beside a node scheduler": "quantum: 10s" => "slice: 20ms\n  local: dcs",
         line 7, "scheduler.slice", ["leave one of the two out"];
+    "slots shorter than a slice may be": "quantum: 10s" => "slice: 100us\n  local: fcs",
+        line 7, "scheduler.slice", ["a slice has 300µs to 10s"];
+    "an unknown node scheduler": "quantum: 10s" => "local: fcz",
+        line 7, "scheduler.local", ["did you mean `fcs`?", "dts-stop"];
     "a rotation of jobs with a quantum for sets": "quantum: 10s" => "quantum: auto\n  rotation: job",
         line 8, "scheduler.rotation", ["needs a `quantum` of its own"];
     "a rotation of jobs without sets": "policy: hybrid" => "policy: gang\n  rotation: job",

@@ -68,18 +68,36 @@ pub struct Slice {
     pub until: Option<i64>,
 }
 
+impl Slice {
+    const ALWAYS: Self = Self { row: None, until: None };
+}
+
 impl Strobe {
     /// The slice at `now`, as nanoseconds of the same clock; before the strobe begins there is none.
     #[must_use]
     pub fn at(&self, now: i64) -> Option<Slice> {
-        let Rows { slice, rows } = &self.rows;
+        let slice = self.turn(now, self.rows.rows.len())?;
+        Some(if self.rows.rows.len() < 2 { Slice::ALWAYS } else { slice })
+    }
+
+    /// The same for a node scheduler: a single row has its slots too, and the last slot of each round is of
+    /// no row, for all that is in none.
+    #[must_use]
+    pub fn slot(&self, now: i64) -> Option<Slice> {
+        let count = self.rows.rows.len();
+        let slot = self.turn(now, count + 1)?;
+        Some(Slice { row: slot.row.filter(|row| *row < count), ..slot })
+    }
+
+    /// Of so many turns.
+    fn turn(&self, now: i64, count: usize) -> Option<Slice> {
         let since = now.checked_sub(self.begin).filter(|since| *since >= 0)?;
-        if rows.len() < 2 || slice.is_zero() {
-            return Some(Slice { row: None, until: None });
+        let slice = i64::try_from(self.rows.slice.as_nanos()).unwrap_or(i64::MAX);
+        if count == 0 || slice == 0 {
+            return Some(Slice::ALWAYS);
         }
-        let slice = i64::try_from(slice.as_nanos()).unwrap_or(i64::MAX);
         let number = since / slice;
-        let row = usize::try_from(number % i64::try_from(rows.len()).unwrap_or(1)).ok();
+        let row = usize::try_from(number % i64::try_from(count).unwrap_or(1)).ok();
         Some(Slice { row, until: Some(self.begin + (number + 1) * slice) })
     }
 }

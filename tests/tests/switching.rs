@@ -99,14 +99,28 @@ fn jobs_parked_by_images_and_by_page_out_are_correct_across_switches() {
     });
 }
 
-/// A quarter of the suite's switches for each technique.
+/// An eighth of the suite's switches for each technique.
 #[test]
 fn random_traffic_is_correct_across_switches_whatever_the_node_scheduler_favours() {
     let mut seed = seed();
-    for local in [Technique::DCS, Technique::ICS, Technique::PREDICTIVE, Technique::DYNAMIC] {
+    for local in [
+        Technique::DCS,
+        Technique::ICS,
+        Technique::PREDICTIVE,
+        Technique::DYNAMIC,
+        Technique::HPDT,
+        Technique::DTS,
+        Technique::DTS_STATIC,
+        Technique::DTS_STOP,
+        Technique::FCS,
+        Technique::BCS,
+    ] {
         run_in(ClusterSpec { local: Some(local), ..nodes(2, Bytes::mib(256)) }, |cluster| {
+            if let Some(slot) = local.slot() {
+                cluster.strobe(slot, 2);
+            }
             let turns = Turns::new(cluster, &mut seed, Duration::from_secs(1)).mixed();
-            turns.run_until(share().div_ceil(4), ring_check(2));
+            turns.run_until(share().div_ceil(8), ring_check(2));
         });
     }
 }

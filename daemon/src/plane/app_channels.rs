@@ -9,6 +9,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use coswitch_policies::{Epoch, NodeId};
@@ -26,6 +27,8 @@ use crate::cut::{Arrival, Cut, Inbox, Input, Output};
 
 /// Records taken from one ring in succession, before the next ring.
 const BATCH: usize = 16;
+/// No slot is longer.
+const SLOT_MAX: Duration = Duration::from_secs(11);
 
 /// Failure between a ring and a link.
 pub(crate) enum Fault {
@@ -73,6 +76,22 @@ pub(crate) struct AppChannels {
     drained: u64,
     broken: bool,
     life: u32,
+    /// Buffered coscheduling, once a slot has begun: what may go in this one.
+    slot: Option<SlotShare>,
+}
+
+/// The messages of a slot that go in the next one (testbed §4.5).
+struct SlotShare {
+    began: Instant,
+    /// Records of each local rank's out ring.
+    left: Vec<usize>,
+}
+
+impl SlotShare {
+    /// Where slots no longer come, messages go as without them.
+    fn is_over(&self) -> bool {
+        self.began.elapsed() > SLOT_MAX
+    }
 }
 
 fn ports(segment: &Arc<Segment>) -> Vec<DaemonPort> {
@@ -93,6 +112,7 @@ impl AppChannels {
             drained: 0,
             broken: false,
             life: 0,
+            slot: None,
             segment,
             placement,
         }
@@ -109,6 +129,14 @@ impl AppChannels {
 
     pub(crate) const fn set_life(&mut self, life: u32) {
         self.life = life;
+    }
+
+    /// See [`SlotShare`].
+    pub(crate) fn exchange(&mut self) {
+        if !self.broken && self.cut.epoch().is_none() {
+            let left = self.ports.iter().map(|port| port.records().count()).collect();
+            self.slot = Some(SlotShare { began: Instant::now(), left });
+        }
     }
 
     /// Forgets all messages, and leaves the rings alone until [`Self::restore`].
@@ -170,8 +198,13 @@ impl AppChannels {
 
     fn pump_out(&mut self, app: AppLife, links: &mut BTreeMap<NodeId, Link>) -> Result<Moved, Fault> {
         let mut moved = Moved::Nothing;
-        for port in &mut self.ports {
+        let mut slot = self.slot.as_mut().filter(|slot| !slot.is_over());
+        for (local, port) in self.ports.iter_mut().enumerate() {
+            let mut left = slot.as_mut().and_then(|slot| slot.left.get_mut(local));
             for _ in 0..BATCH {
+                if left.as_deref() == Some(&0) {
+                    break;
+                }
                 let Some(Record { header, payload }) = port.peek()? else { break };
                 let node = self.placement.get(header.dst as usize);
                 let channel = node.and_then(|node| self.channels.get_mut(node));
@@ -188,6 +221,9 @@ impl AppChannels {
                 link.send_record(app, &header, payload).map_err(Fault::Link)?;
                 channel.on_sent(&header);
                 port.pop(1)?;
+                if let Some(left) = &mut left {
+                    **left -= 1;
+                }
                 moved.note(Moved::Something);
                 if header.len as usize > INLINE_MAX {
                     moved = Moved::Chunk;

@@ -51,6 +51,11 @@ impl Apps {
         }
     }
 
+    /// What the ranks have sent so far goes now, and no more until the next exchange.
+    pub(crate) fn exchange(&mut self) {
+        self.apps.values_mut().for_each(AppChannels::exchange);
+    }
+
     /// The application's present life ends: nothing of it is delivered any more, and its rings are left alone
     /// until they are restored. Returns that life.
     pub(crate) fn rewind(&mut self, job: JobId, life: u32) -> Option<AppLife> {

@@ -35,9 +35,23 @@ pub enum PlaneError {
 
 /// A running data plane; ends with [`Command::Stop`] or when dropped.
 pub struct Plane {
+    teller: Teller,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Tells a data plane what to do.
+#[derive(Clone)]
+pub(crate) struct Teller {
     commands: std::sync::mpsc::Sender<Command>,
     bell: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
+}
+
+impl Teller {
+    pub(crate) fn tell(&self, command: Command) {
+        // A thread that has been stopped needs no command.
+        let _ = self.commands.send(command);
+        self.bell.ring();
+    }
 }
 
 impl Plane {
@@ -47,13 +61,16 @@ impl Plane {
         let bell = Arc::new(Bell::new());
         let plane = run::Loop::new(own, inbox, Arc::clone(&bell), events).map_err(PlaneError::Start)?;
         let thread = std::thread::Builder::new().name("data-plane".into()).spawn(move || plane.run());
-        Ok(Self { commands, bell, thread: Some(thread.map_err(PlaneError::Start)?) })
+        let teller = Teller { commands, bell };
+        Ok(Self { teller, thread: Some(thread.map_err(PlaneError::Start)?) })
+    }
+
+    pub(crate) fn teller(&self) -> Teller {
+        self.teller.clone()
     }
 
     pub fn tell(&self, command: Command) {
-        // A thread that has been stopped needs no command.
-        let _ = self.commands.send(command);
-        self.bell.ring();
+        self.teller.tell(command);
     }
 
     /// Sends a command and waits for the answer; `None` where the plane has ended.

@@ -253,6 +253,7 @@ impl Loop {
             Command::RestoreChannels(job, epoch, states, reply) => {
                 let _ = reply.send(self.apps.restore(job, epoch, &states));
             }
+            Command::Exchange => self.apps.exchange(),
             Command::Stop => unreachable!("ends the pass"),
         }
     }

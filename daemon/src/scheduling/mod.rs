@@ -12,40 +12,70 @@
 //! The tasks that have a processor by the scheduler's decision keep the usual weight, and all others get the
 //! least one: the kernel then gives a favoured rank 68 parts of 69 of a processor that another one wants,
 //! wakes it before any other, and gives what it leaves to the rest. So a decision that comes late costs time
-//! and never stops a rank.
+//! and never stops a rank. Only where a technique says that a task may not run at all does its job stand
+//! still on this node, by the [freezer](crate::running).
+//!
+//! A process of a job that does not use MPI is a [local task](local_task) to the techniques.
 
 mod clock;
+mod local_task;
 mod rank;
 mod shell;
 mod weight;
 
 use std::{
+    collections::BTreeSet,
     io,
     num::NonZeroUsize,
     sync::{Arc, mpsc},
     thread::JoinHandle,
 };
 
-use coswitch_policies::{JobId, local::Technique};
+use coswitch_policies::{
+    JobId,
+    local::{Technique, explicit::Slices},
+};
 use coswitch_ring::{Bell, Segment};
 
 use self::shell::Shell;
-use crate::cgroup::JobCgroup;
+use crate::{cgroup::JobCgroup, running::Running};
 
 /// See the module. Without a technique it does nothing.
-pub struct Scheduling(Option<Running>);
+pub struct Scheduling(Option<(Teller, JoinHandle<()>)>);
 
-struct Running {
+/// Tells the thread what is the case.
+#[derive(Clone)]
+pub(crate) struct Teller {
     commands: mpsc::Sender<Command>,
     bell: Arc<Bell>,
-    thread: JoinHandle<()>,
 }
 
 enum Command {
     Run(JobId, Arc<Segment>, JobCgroup),
     Rest(JobId),
     Leave(JobId),
+    Strobe(BTreeSet<JobId>),
+    Slices(Slices),
     Stop,
+}
+
+impl Teller {
+    fn tell(&self, command: Command) {
+        // It ends only with its [`Scheduling`].
+        let _ = self.commands.send(command);
+        self.bell.ring();
+    }
+
+    /// The slot of these jobs begins, of which one at most is on this node; without a job it is a slot for
+    /// all others.
+    pub(crate) fn strobe(&self, row: BTreeSet<JobId>) {
+        self.tell(Command::Strobe(row));
+    }
+
+    /// The parallel one of these slices begins, on all nodes.
+    pub(crate) fn begin(&self, slices: Slices) {
+        self.tell(Command::Slices(slices));
+    }
 }
 
 impl Scheduling {
@@ -53,22 +83,29 @@ impl Scheduling {
     ///
     /// # Errors
     /// Where there can be no more threads.
-    pub fn start(technique: Option<Technique>, processors: usize) -> io::Result<Self> {
+    pub fn start(
+        technique: Option<Technique>,
+        processors: usize,
+        running: Arc<Running>,
+    ) -> io::Result<Self> {
         let Some(technique) = technique else { return Ok(Self(None)) };
         let (commands, its) = mpsc::channel();
         let bell = Arc::new(Bell::new());
         let shell_bell = Arc::clone(&bell);
         let processors = NonZeroUsize::new(processors).unwrap_or(NonZeroUsize::MIN);
-        let run = move || Shell::new(technique, processors, its, shell_bell).run();
+        let run = move || Shell::new(technique, processors, its, shell_bell, running).run();
         let thread = std::thread::Builder::new().name("node-scheduler".into()).spawn(run)?;
-        Ok(Self(Some(Running { commands, bell, thread })))
+        Ok(Self(Some((Teller { commands, bell }, thread))))
+    }
+
+    /// For what happens to all nodes at one time.
+    pub(crate) fn teller(&self) -> Option<Teller> {
+        self.0.as_ref().map(|(teller, _)| teller.clone())
     }
 
     fn tell(&self, command: Command) {
-        if let Some(Running { commands, bell, .. }) = &self.0 {
-            // It ends only with this.
-            let _ = commands.send(command);
-            bell.ring();
+        if let Some((teller, _)) = &self.0 {
+            teller.tell(command);
         }
     }
 
@@ -93,7 +130,7 @@ impl Scheduling {
 impl Drop for Scheduling {
     fn drop(&mut self) {
         self.tell(Command::Stop);
-        if let Some(Running { thread, .. }) = self.0.take() {
+        if let Some((_, thread)) = self.0.take() {
             let _ = thread.join();
         }
     }

@@ -107,7 +107,12 @@ impl Rank {
                 events.push(TaskEvent::Waits { task });
                 Phase::Waits
             }
-            (Phase::Ready | Phase::Waits, Doing::Sleeps) => {
+            (Phase::Ready, Doing::Sleeps) => {
+                // The second where the scheduler lets it spin.
+                events.extend([TaskEvent::Waits { task }, TaskEvent::Blocked { task }]);
+                Phase::Away
+            }
+            (Phase::Waits, Doing::Sleeps) => {
                 events.push(TaskEvent::Blocked { task });
                 Phase::Away
             }
@@ -122,6 +127,7 @@ mod tests {
     use super::*;
 
     const TASK: TaskId = TaskId(3);
+    const SLEEPS: [TaskEvent; 2] = [TaskEvent::Waits { task: TASK }, TaskEvent::Blocked { task: TASK }];
 
     fn sight(doing: Doing, polls: u64) -> Sight {
         Sight { doing, polls, ..Sight::default() }
@@ -134,7 +140,7 @@ mod tests {
     #[test]
     fn a_rank_that_sleeps_leaves_and_comes_back_when_it_computes() {
         let mut rank = rank();
-        assert_eq!(rank.look(sight(Doing::Sleeps, 1), true, true), [TaskEvent::Blocked { task: TASK }]);
+        assert_eq!(rank.look(sight(Doing::Sleeps, 1), true, true), SLEEPS);
         assert_eq!(rank.look(sight(Doing::Sleeps, 1), false, true), []);
         let back = [TaskEvent::WaitOver { task: TASK }, TaskEvent::Unblocked { task: TASK }];
         assert_eq!(rank.look(sight(Doing::Computes, 2), false, true), back);
@@ -150,7 +156,7 @@ mod tests {
         assert_eq!(rank.look(sight(Doing::Sleeps, 7), true, true), [], "it has not run yet");
         assert_eq!(
             rank.look(sight(Doing::Sleeps, 8), true, true),
-            [TaskEvent::Blocked { task: TASK }],
+            SLEEPS,
             "it waits for another message"
         );
     }

@@ -1,7 +1,7 @@
 //! The thread of the node scheduler: looks at the ranks, tells the scheduler, and sets their weights.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
     sync::{
         Arc,
@@ -13,7 +13,7 @@ use std::{
 use coswitch_ckpt::processes;
 use coswitch_policies::{
     JobId,
-    local::{NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique, Waiting},
+    local::{self, NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique, Waiting},
 };
 use coswitch_ring::{Bell, Segment, WaitPolicy, wait_any};
 use nix::unistd::Pid;
@@ -22,12 +22,14 @@ use tracing::{debug, warn};
 use super::{
     Command,
     clock::{Clock, context_switch},
+    local_task::{BEGINS_WITHIN, COUNT_MAX, LocalTask, Look},
     rank::{Rank, Sight},
     weight::{Group, Weight},
 };
 use crate::{
     cgroup::JobCgroup,
     processors::{TimeSlice, precede_ranks, set_time_slice},
+    running::Running,
 };
 
 /// The time between two looks while ranks compete.
@@ -36,6 +38,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LOOK_SELDOM: Duration = Duration::from_millis(50);
 /// The same for ranks that begin to use MPI.
 const FIND_EVERY: Duration = Duration::from_millis(10);
+/// A rank that may spin as long as its slot lasts is not left without end.
+const SPIN_ON: Duration = Duration::from_secs(1);
+/// The process of a job's launcher, in the job's own namespace.
+const LAUNCHER: u32 = 1;
 
 pub(super) struct Shell {
     commands: Receiver<Command>,
@@ -47,7 +53,12 @@ pub(super) struct Shell {
     spin: Duration,
     /// Under this technique a rank that waits may keep its processor. Otherwise it is ready while it polls.
     lets_spin: bool,
+    /// How long the ranks of a job spin follows the class of its tasks.
+    sets_spin: bool,
     jobs: BTreeMap<JobId, Job>,
+    /// Stops jobs that may not run at all.
+    stopper: Arc<Running>,
+    held: BTreeSet<JobId>,
     next_task: u32,
     /// When the slice of each favoured task is over.
     slices: BTreeMap<TaskId, Instant>,
@@ -61,7 +72,9 @@ struct Job {
     cgroup: JobCgroup,
     /// By local index.
     ranks: Vec<Place>,
+    locals: Vec<LocalTask>,
     runs: bool,
+    since: Instant,
 }
 
 /// A place for a rank.
@@ -88,6 +101,7 @@ impl Shell {
         processors: NonZeroUsize,
         commands: Receiver<Command>,
         bell: Arc<Bell>,
+        stopper: Arc<Running>,
     ) -> Self {
         let context_switch = context_switch();
         Self {
@@ -98,7 +112,10 @@ impl Shell {
             processors: processors.get(),
             spin: technique.spin(context_switch),
             lets_spin: technique.wait() != Waiting::Blocks,
+            sets_spin: technique.sets_spin(),
             jobs: BTreeMap::new(),
+            stopper,
+            held: BTreeSet::new(),
             next_task: 0,
             slices: BTreeMap::new(),
             timer: None,
@@ -137,9 +154,15 @@ impl Shell {
                 Ok(Command::Run(job, segment, cgroup)) => self.on_run(job, segment, cgroup),
                 Ok(Command::Rest(job)) => self.on_rest(job),
                 Ok(Command::Leave(job)) => self.on_leave(job),
+                Ok(Command::Strobe(row)) => {
+                    let application = row.into_iter().find(|job| self.jobs.contains_key(job));
+                    self.tell(TaskEvent::Strobe { application });
+                }
+                Ok(Command::Slices(slices)) => self.tell(TaskEvent::SlicesSet(slices)),
                 Err(TryRecvError::Empty) => return true,
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
                     self.jobs.values_mut().for_each(Job::forget_weights);
+                    self.stopper.lock().hold(BTreeSet::new());
                     return false;
                 }
             }
@@ -150,7 +173,8 @@ impl Shell {
         self.on_leave(job);
         segment.set_wait_policy(segment.wait_policy().0, self.spin);
         let ranks = (0..segment.local_ranks()).map(|_| Place::Empty).collect();
-        self.jobs.insert(job, Job { segment, cgroup, ranks, runs: true });
+        let since = Instant::now();
+        self.jobs.insert(job, Job { segment, cgroup, ranks, locals: Vec::new(), runs: true, since });
     }
 
     fn on_rest(&mut self, id: JobId) {
@@ -168,13 +192,20 @@ impl Shell {
     /// The tasks of a job are none of the scheduler's any more; those of other jobs get their processors.
     fn forget_tasks(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let tasks: Vec<TaskId> = job.known().map(|(_, known)| known.task).collect();
+        let locals = std::mem::take(&mut job.locals).into_iter().map(|local| local.task);
+        let tasks: Vec<TaskId> = job.known().map(|(_, known)| known.task).chain(locals).collect();
         job.ranks.iter_mut().for_each(|place| *place = Place::Left);
         tasks.into_iter().for_each(|task| self.tell(TaskEvent::Finished { task }));
     }
 
     /// Tells the scheduler one thing, and keeps its slices and timers.
     fn tell(&mut self, event: TaskEvent) {
+        // A rank that waits has left its processor already, unless it may spin.
+        if let TaskEvent::Blocked { task } = event
+            && !self.scheduler.ready().iter().any(|ready| ready.id == task)
+        {
+            return;
+        }
         let mut decisions = Vec::new();
         if let Err(error) = self.scheduler.on_event(self.clock.now(), event, &mut decisions) {
             return warn!(%error, ?event, "the node scheduler does not understand its ranks");
@@ -204,6 +235,7 @@ impl Shell {
         if now.duration_since(self.last_found) >= FIND_EVERY {
             self.last_found = now;
             self.find_ranks();
+            self.find_local_tasks();
         }
         let favoured = self.favoured();
         let mut events = Vec::new();
@@ -214,6 +246,18 @@ impl Shell {
                 let sight = Sight::of(&segment, local);
                 events.extend(known.rank.look(sight, favoured.contains(&known.task), may_spin));
             }
+            if is_due {
+                job.locals.retain_mut(|local| match local.look() {
+                    Look::Stays(event) => {
+                        events.extend(event);
+                        true
+                    }
+                    Look::HasEnded => {
+                        events.push(TaskEvent::Finished { task: local.task });
+                        false
+                    }
+                });
+            }
         }
         events.into_iter().for_each(|event| self.tell(event));
         let over: Vec<TaskId> =
@@ -223,6 +267,8 @@ impl Shell {
             self.timer = None;
             self.tell(TaskEvent::TimerFired);
         }
+        self.hold();
+        self.set_spins();
         self.set_weights(is_due && self.compete());
     }
 
@@ -253,6 +299,68 @@ impl Shell {
         }
     }
 
+    /// Processes of jobs without MPI, since the last look.
+    fn find_local_tasks(&mut self) {
+        let mut count = self.jobs.values().map(|job| job.locals.len()).sum::<usize>();
+        let (mut arrived, mut left) = (Vec::new(), Vec::new());
+        for job in self.jobs.values_mut().filter(|job| job.runs) {
+            if job.ranks.iter().any(|place| matches!(place, Place::Taken(_))) {
+                left.extend(std::mem::take(&mut job.locals));
+                continue;
+            }
+            if job.since.elapsed() < BEGINS_WITHIN {
+                continue;
+            }
+            for (own, process) in processes_of(&job.cgroup) {
+                let is_known = job.locals.iter().any(|local| local.process == process);
+                if own == LAUNCHER || is_known || count == COUNT_MAX {
+                    continue;
+                }
+                let task = TaskId(self.next_task);
+                // Where it has just ended, it is none.
+                if let Ok(local) = LocalTask::of(task, process) {
+                    self.next_task += 1;
+                    count += 1;
+                    job.locals.push(local);
+                    arrived.push(task);
+                }
+            }
+        }
+        for mut local in left {
+            // From now on it is a rank, or a child of one.
+            let _ = local.set(Weight::Usual);
+            self.tell(TaskEvent::Finished { task: local.task });
+        }
+        arrived.into_iter().for_each(|task| self.tell(TaskEvent::Arrived { task, application: None }));
+    }
+
+    /// Stops the jobs none of whose ranks may run, and lets the others run.
+    fn hold(&mut self) {
+        let mut held = BTreeSet::new();
+        for (id, job) in self.jobs.iter_mut().filter(|(_, job)| job.runs) {
+            let mut tasks = job.known().map(|(_, known)| known.task).peekable();
+            if tasks.peek().is_some() && !tasks.any(|task| self.scheduler.may_run(task)) {
+                held.insert(*id);
+            }
+        }
+        if held != self.held {
+            self.stopper.lock().hold(held.clone());
+            self.held = held;
+        }
+    }
+
+    /// The ranks of a job spin as long as the one of them that may spin the shortest.
+    fn set_spins(&mut self) {
+        for job in self.jobs.values_mut().filter(|job| job.runs && self.sets_spin) {
+            let waits = job.known().map(|(_, known)| self.scheduler.wait(known.task));
+            let spin = waits.map(spin_of).min();
+            let (policy, before) = job.segment.wait_policy();
+            if let Some(spin) = spin.filter(|spin| *spin != before) {
+                job.segment.set_wait_policy(policy, spin);
+            }
+        }
+    }
+
     /// Favours the ranks that have a processor, and those that would get one if they were woken: the kernel
     /// then wakes them at once. `asks`: ranks may ring again.
     fn set_weights(&mut self, asks: bool) {
@@ -277,6 +385,12 @@ impl Shell {
                 }
             }
             job.forget(&ended);
+            for local in &mut job.locals {
+                let weight = if favoured.contains(&local.task) { Weight::Usual } else { Weight::Least };
+                if let Err(error) = local.set(weight) {
+                    warn!(%error, task = %local.task, "the weight of a local task cannot be set");
+                }
+            }
         }
         ended.into_iter().for_each(|task| self.tell(TaskEvent::Finished { task }));
     }
@@ -293,10 +407,10 @@ impl Shell {
         next.map_or(LOOK_EVERY, |next| LOOK_EVERY.min(next.saturating_duration_since(now)))
     }
 
-    /// There are more ranks than processors.
+    /// There are more tasks than processors.
     fn compete(&self) -> bool {
-        let places = self.running().flat_map(|job| &job.ranks);
-        places.filter(|place| matches!(place, Place::Taken(_))).count() > self.processors
+        let taken = |job: &Job| job.ranks.iter().filter(|place| matches!(place, Place::Taken(_))).count();
+        self.running().map(|job| taken(job) + job.locals.len()).sum::<usize>() > self.processors
     }
 }
 
@@ -307,6 +421,10 @@ impl Job {
         for (local, known) in self.known() {
             known.set(Weight::Usual);
             segment.activity(local).stop_asking();
+        }
+        for local in &mut self.locals {
+            // Where it has just ended there is nothing left to set.
+            let _ = local.set(Weight::Usual);
         }
     }
 
@@ -338,6 +456,15 @@ impl Known {
             warn!(%error, task = %self.task, "the weight of a rank cannot be set");
             true
         })
+    }
+}
+
+/// As the driver takes it.
+fn spin_of(wait: local::WaitPolicy) -> Duration {
+    match wait {
+        local::WaitPolicy::Block => Duration::ZERO,
+        local::WaitPolicy::Spin(spin) => spin,
+        local::WaitPolicy::SpinOn => SPIN_ON,
     }
 }
 

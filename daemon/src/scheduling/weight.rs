@@ -34,28 +34,37 @@ impl Weight {
     }
 }
 
-/// A rank's process group.
+/// What has one weight: a rank's process group, or the first thread of a local task.
 #[derive(Debug)]
 pub(super) struct Group {
+    which: libc::__priority_which_t,
     id: Pid,
-    /// Of the rank: when that has ended, other processes may get the group's id.
-    rank: OwnedFd,
+    /// Of the process: when that has ended, other processes may get the group's id.
+    process: OwnedFd,
 }
 
 impl Group {
     /// Of the rank with this process.
     pub(super) fn of(process: Pid) -> io::Result<Self> {
-        let rank = open_pidfd(process.as_raw())?;
-        Ok(Self { id: getpgid(Some(process))?, rank })
+        let fd = open_pidfd(process.as_raw())?;
+        Ok(Self { which: libc::PRIO_PGRP, id: getpgid(Some(process))?, process: fd })
     }
 
-    /// Sets the weight of all its threads. False where the rank has ended.
+    /// Of this process, without its children: each of them is a task of its own.
+    pub(super) fn of_one(process: Pid) -> io::Result<Self> {
+        Ok(Self { which: libc::PRIO_PROCESS, id: process, process: open_pidfd(process.as_raw())? })
+    }
+
+    /// Sets the weight of all its threads. False where the process has ended.
     pub(super) fn set(&self, weight: Weight) -> io::Result<bool> {
-        let ended = poll(&mut [PollFd::new(self.rank.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO)?;
-        if ended > 0 {
+        if self.has_ended()? {
             return Ok(false);
         }
-        set_nice(libc::PRIO_PGRP, self.id, weight.nice())
+        set_nice(self.which, self.id, weight.nice())
+    }
+
+    pub(super) fn has_ended(&self) -> io::Result<bool> {
+        Ok(poll(&mut [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO)? > 0)
     }
 }
 

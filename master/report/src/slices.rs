@@ -27,6 +27,9 @@ pub struct Slices {
 impl Slices {
     pub(crate) fn in_words(&self) -> String {
         let Self { slice, rows, switches, took, overlap } = self;
+        if *switches == 0 {
+            return format!("slots of {slice:?} for up to {rows} rows of jobs, for the node schedulers");
+        }
         let each = took.checked_div(u32::try_from(*switches).unwrap_or(u32::MAX)).unwrap_or_default();
         format!(
             "slices of {slice:?} for up to {rows} rows of jobs: {switches} warm switches, {each:.1?} each; \

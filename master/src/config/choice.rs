@@ -137,6 +137,12 @@ choice!(Local, "node scheduler", {
     "ics" => Local(Some(Technique::ICS)),
     "predictive" => Local(Some(Technique::PREDICTIVE)),
     "dynamic" => Local(Some(Technique::DYNAMIC)),
+    "hpdt" => Local(Some(Technique::HPDT)),
+    "dts" => Local(Some(Technique::DTS)),
+    "dts-static" => Local(Some(Technique::DTS_STATIC)),
+    "dts-stop" => Local(Some(Technique::DTS_STOP)),
+    "fcs" => Local(Some(Technique::FCS)),
+    "bcs" => Local(Some(Technique::BCS)),
 });
 
 choice!(Residency, "residency", {

@@ -213,9 +213,11 @@ pub struct SchedulerPart {
     /// `cosched`).
     #[serde(default)]
     pub slice: Option<Leaf<Duration>>,
-    /// Which of the ranks that want a processor of a node the kernel favours: the receiver of a message
+    /// Which of the processes that want a processor of a node the kernel favours: the receiver of a message
     /// (`dcs`), one that has just been woken (`ics`), those that communicate more (`predictive`), or receive
-    /// more (`dynamic`). It also says how ranks wait.
+    /// more (`dynamic`), MPI ranks before other processes (`hpdt`), or either kind in its turn (`dts`,
+    /// `dts-static`, `dts-stop`), the job whose slot it is, by what slots do for it (`fcs`), or in any case,
+    /// with messages that go at the end of a slot (`bcs`). It also says how ranks wait.
     #[serde(default)]
     pub local: Option<Leaf<Local>>,
 }

@@ -147,7 +147,8 @@ pub struct Settings {
     /// Which jobs are backfilled into the slots of others.
     #[serde(default)]
     pub alternate: Alternate,
-    /// Jobs that are in memory together take turns of this length.
+    /// Jobs that are in memory together take turns of this length, or have slots of this length for the node
+    /// schedulers.
     #[serde(default)]
     pub slice: Option<Duration>,
     /// By which the ranks of a node are favoured; none: by the kernel's own.
@@ -290,6 +291,11 @@ impl Settings {
     pub fn space(&self) -> Option<SpaceSharing> {
         let sets = self.sets.clone();
         (self.policy == Policy::Batch).then(|| SpaceSharing { sets, ..self.undivided() })
+    }
+
+    /// The slices in which all other jobs stand still.
+    pub fn warm_slice(&self) -> Option<Duration> {
+        self.slice.filter(|_| self.local.is_none())
     }
 
     /// The queue and the allocator, on one set of nodes.

@@ -26,8 +26,9 @@ pub enum TaskEvent {
         /// The distributed application it belongs to; none for a local task.
         application: Option<JobId>,
     },
-    /// A running task began to wait for a missing message. The scheduler decides whether it spins.
+    /// A task began to wait for a missing message. The scheduler decides whether it spins, if it runs.
     Waits {
+        /// A task that is ready or running.
         task: TaskId,
     },
     /// A running task spun for the allowed time without success.

@@ -44,4 +44,4 @@ pub use model::{Model, NodeView, WaitPolicy};
 pub use ready_queue::ReadyQueue;
 pub use scheduler::{LocalScheduler, NodeScheduler};
 pub use task::{Task, TaskId};
-pub use technique::{Technique, Waiting};
+pub use technique::{DtsMode, Technique, Waiting};

@@ -34,6 +34,12 @@ pub trait NodeScheduler {
 
     /// Whether a task that is away would run at once if it were woken now.
     fn precedes_when_woken(&self, task: TaskId) -> bool;
+
+    /// Whether a task may have a processor now, even one that is idle.
+    fn may_run(&self, task: TaskId) -> bool;
+
+    /// How a task waits for messages at present.
+    fn wait(&self, task: TaskId) -> WaitPolicy;
 }
 
 /// The common scheduler under the rules of one [`Model`].
@@ -90,11 +96,10 @@ impl<M: Model> LocalScheduler<M> {
             TaskEvent::Arrived { task, .. } if is_ready(task) || self.away.contains_key(&task) => {
                 Err(NodeError::Twice(task))
             }
-            TaskEvent::Waits { task } | TaskEvent::SpinOver { task } | TaskEvent::QuantumEnd { task }
-                if !self.runs(task) =>
-            {
+            TaskEvent::SpinOver { task } | TaskEvent::QuantumEnd { task } if !self.runs(task) => {
                 Err(NodeError::NotRunning(task))
             }
+            TaskEvent::Waits { task } if !is_ready(task) => Err(NodeError::NotRunning(task)),
             TaskEvent::Unblocked { task } if is_ready(task) => Err(NodeError::NotAway(task)),
             TaskEvent::Unblocked { task } if !self.away.contains_key(&task) => Err(NodeError::Unknown(task)),
             TaskEvent::Blocked { task } if self.away.contains_key(&task) => Err(NodeError::NotRunning(task)),
@@ -148,9 +153,10 @@ impl<M: Model> LocalScheduler<M> {
     }
 
     fn on_waits(&mut self, now: SimTime, task: TaskId, decisions: &mut Vec<NodeDecision>) {
-        let waiting = self.queue.find(task).expect("checked: the task runs");
+        let waiting = self.queue.find(task).expect("checked: the task is ready");
         let at_most = match self.model.wait(waiting) {
             WaitPolicy::Block => return self.leave_processor(now, task),
+            _ if !waiting.runs() => return self.leave_processor(now, task),
             WaitPolicy::Spin(at_most) => Some(at_most),
             WaitPolicy::SpinOn => None,
         };
@@ -201,6 +207,10 @@ impl<M: Model> LocalScheduler<M> {
         self.left += task.total;
         let Task { id, application, total, .. } = task;
         decisions.push(NodeDecision::Left { task: id, application, account: total });
+    }
+
+    fn known(&self, task: TaskId) -> Option<&Task> {
+        self.queue.find(task).or_else(|| self.away.get(&task))
     }
 
     fn task_mut(&mut self, id: TaskId) -> &mut Task {
@@ -275,6 +285,14 @@ impl<M: Model> NodeScheduler for LocalScheduler<M> {
 
     fn precedes_when_woken(&self, task: TaskId) -> bool {
         self.away.get(&task).is_some_and(|task| self.model.precedes_when_woken(task))
+    }
+
+    fn may_run(&self, task: TaskId) -> bool {
+        self.known(task).is_none_or(|task| self.model.may_run(task))
+    }
+
+    fn wait(&self, task: TaskId) -> WaitPolicy {
+        self.known(task).map_or(WaitPolicy::Block, |task| self.model.wait(task))
     }
 
     fn node_account(&self) -> Account {

@@ -5,7 +5,14 @@ use std::{num::NonZeroUsize, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    LocalScheduler, Model, NodeScheduler, demand::Demand, dynamic::Dynamic, implicit::Implicit,
+    LocalScheduler, Model, NodeScheduler,
+    buffered::Buffered,
+    demand::Demand,
+    dynamic::Dynamic,
+    explicit::{Explicit, Filling, LoadRule, Slices},
+    flexible::{Flexible, FlexibleRule, Thresholds},
+    high_priority::HighPriority,
+    implicit::Implicit,
     predictive::Predictive,
 };
 
@@ -31,6 +38,24 @@ pub enum Technique {
     Predictive { slice: Duration, overtakes_max: u32, past_weight: f64 },
     /// DCA: the same, judged by received messages only ([`Dynamic`]).
     Dynamic { slice: Duration, overtakes_max: u32, past_weight: f64 },
+    /// HPDT: distributed tasks always run before local ones ([`HighPriority`]).
+    Hpdt { slice: Duration },
+    /// DTS: a parallel and a local slice take turns ([`Explicit`]).
+    Dts { slice: Duration, mode: DtsMode, filling: Filling },
+    /// FCS: slots from the master, used by the measured class of a process ([`Flexible`]).
+    Fcs { slice: Duration, trial_slots: u32, forget_after: u32, thresholds: Thresholds },
+    /// BCS: slots from the master; messages wait for the end of the slot ([`Buffered`]).
+    Bcs { slice: Duration },
+}
+
+/// How DTS sets its slices.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DtsMode {
+    /// These, on all nodes at the same time.
+    Static(Slices),
+    /// Each node by its own load, out of this period (*IP*).
+    Distributed { period: Duration },
 }
 
 impl Technique {
@@ -50,13 +75,77 @@ impl Technique {
     pub const DYNAMIC: Self =
         Self::Dynamic { slice: Self::SLICE, overtakes_max: Self::OVERTAKES_MAX, past_weight: 0.0 };
 
+    /// *IP* of DTS: long against a look at the ranks, short for a person at the keyboard of a node.
+    const PERIOD: Duration = Duration::from_millis(100);
+    /// Equal slices.
+    const SLICES: Slices =
+        Slices { parallel: Duration::from_millis(50), local: Duration::from_millis(50) };
+    /// A mean wait per message above it counts as long: some round trips between two nodes.
+    const LONG_WAIT: Duration = Duration::from_micros(500);
+
+    pub const HPDT: Self = Self::Hpdt { slice: Self::SLICE };
+    pub const DTS: Self = Self::Dts {
+        slice: Self::SLICE,
+        mode: DtsMode::Distributed { period: Self::PERIOD },
+        filling: Filling::Both,
+    };
+    pub const DTS_STATIC: Self =
+        Self::Dts { slice: Self::SLICE, mode: DtsMode::Static(Self::SLICES), filling: Filling::Both };
+    pub const DTS_STOP: Self = Self::Dts {
+        slice: Self::SLICE,
+        mode: DtsMode::Static(Self::SLICES),
+        filling: Filling::DistributedStopped,
+    };
+    pub const FCS: Self = Self::Fcs {
+        slice: Self::SLICE,
+        trial_slots: 2,
+        forget_after: 8,
+        thresholds: Thresholds { rare: 10, long_wait: Self::LONG_WAIT, high_ratio: 2.0 },
+    };
+    pub const BCS: Self = Self::Bcs { slice: Self::SLICE };
+
     /// How tasks wait for a message, where the user has not said it.
     #[must_use]
     pub const fn wait(self) -> Waiting {
         match self {
             Self::Dcs { .. } => Waiting::Spins,
-            Self::Ics { .. } => Waiting::SpinsThenBlocks,
-            Self::Predictive { .. } | Self::Dynamic { .. } => Waiting::Blocks,
+            Self::Ics { .. } | Self::Fcs { .. } => Waiting::SpinsThenBlocks,
+            Self::Predictive { .. }
+            | Self::Dynamic { .. }
+            | Self::Hpdt { .. }
+            | Self::Dts { .. }
+            | Self::Bcs { .. } => Waiting::Blocks,
+        }
+    }
+
+    /// The master's slots, where the run file says no other length; `None`: it knows no slots.
+    #[must_use]
+    pub const fn slot(self) -> Option<Duration> {
+        match self {
+            Self::Fcs { .. } => Some(Duration::from_millis(50)),
+            Self::Bcs { .. } => Some(Duration::from_millis(2)),
+            _ => None,
+        }
+    }
+
+    /// Messages between nodes wait for the end of a slot.
+    #[must_use]
+    pub const fn buffers(self) -> bool {
+        matches!(self, Self::Bcs { .. })
+    }
+
+    /// How long a task spins is decided anew for each, and changes with its class.
+    #[must_use]
+    pub const fn sets_spin(self) -> bool {
+        matches!(self, Self::Fcs { .. })
+    }
+
+    /// The slices that begin together on all nodes.
+    #[must_use]
+    pub const fn common_slices(self) -> Option<Slices> {
+        match self {
+            Self::Dts { mode: DtsMode::Static(slices), .. } => Some(slices),
+            _ => None,
         }
     }
 
@@ -90,6 +179,19 @@ impl Technique {
             Self::Dynamic { slice, overtakes_max, past_weight } => {
                 on(Dynamic { slice, overtakes_max, past_weight, is_judged_by_sent: false }, processors)
             }
+            Self::Hpdt { slice } => on(HighPriority { slice }, processors),
+            Self::Dts { slice, mode: DtsMode::Static(slices), filling } => {
+                on(Explicit::fixed(slice, slices, filling), processors)
+            }
+            Self::Dts { slice, mode: DtsMode::Distributed { period }, filling } => {
+                on(Explicit::distributed(slice, period, LoadRule::over_a_minute(), filling), processors)
+            }
+            Self::Fcs { slice, trial_slots, forget_after, thresholds } => {
+                let forget_after = Some(forget_after);
+                let rule = FlexibleRule { slice, trial_slots, forget_after, thresholds, context_switch };
+                on(Flexible::new(rule), processors)
+            }
+            Self::Bcs { slice } => on(Buffered::new(slice), processors),
         }
     }
 }

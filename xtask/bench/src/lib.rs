@@ -14,6 +14,7 @@ mod launch;
 mod links;
 mod local;
 mod memory;
+mod mixes;
 mod mpiexec;
 mod operations;
 mod orders;
@@ -102,7 +103,7 @@ enum Name {
     Standing,
     /// Node schedulers: how long a message waits for a rank that shares its processor, and the shares of all
     Local,
-    /// Node schedulers: two jobs of different kinds on the same two processors
+    /// Node schedulers: jobs of different kinds, and local tasks, on the same two processors, beside the simulator
     Mixes,
     /// Warm gang switching: what two jobs lose that take slices, by their length, on 2, 8 and 32 nodes
     Slices,
@@ -161,7 +162,7 @@ impl Name {
             Name::Store => store::measure(rounds.unwrap_or(5)),
             Name::Memory => memory::measure(),
             Name::Local => local::measure(rounds.unwrap_or(3)),
-            Name::Mixes => local::mixes(rounds.unwrap_or(3)),
+            Name::Mixes => mixes::measure(rounds.unwrap_or(3)),
             Name::Slices => slices::measure(rounds.unwrap_or(2)),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref()),

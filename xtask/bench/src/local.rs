@@ -4,8 +4,6 @@
 //! The receiver wants to compute for 29 % of the time, which is less than its fair share. Its sender is on
 //! the same node, so that the figure is the wait for the processor and not the network.
 
-use std::time::Instant;
-
 use anyhow::{Context, Result};
 use coswitch_daemon::protocol::Wait;
 use coswitch_examples::Program;
@@ -105,52 +103,4 @@ fn run(program: &str, technique: Option<Technique>, wait: Wait) -> Result<Run> {
     let run = Run { receiver: said(0, 1)?, others: [said(1, 0)?.share, said(2, 0)?.share] };
     stage.strike()?;
     Ok(run)
-}
-
-/// Two jobs of a rank on each of two nodes: the name, and what each of them does. Their work is processor
-/// time, 2 s a rank.
-const MIXES: [(&str, [&str; 2]); 3] = [
-    ("fine + fine", [FINE, FINE]),
-    ("fine + compute", [FINE, COMPUTE]),
-    ("imbalanced + compute", [IMBALANCED, COMPUTE]),
-];
-const FINE: &str = "--grain 0.0002 --steps 10000 --pattern neighbour";
-const IMBALANCED: &str = "--grain 0.005 --steps 400 --pattern barrier --imbalance 80";
-const COMPUTE: &str = "--grain 0.005 --steps 400 --pattern none";
-
-/// The time until both jobs of a mix have ended, in turns, and how long the first one took.
-pub(crate) fn mixes(rounds: u32) -> Result<Vec<Figure>> {
-    let program = programs::example(Program::Grains)?;
-    let mut figures = Vec::new();
-    for (mix, jobs) in MIXES {
-        let mut runs: [Vec<[f64; 2]>; WAYS.len()] = std::array::from_fn(|_| Vec::new());
-        for round in 0..rounds as usize {
-            for at in (0..WAYS.len()).map(|at| (at + round) % WAYS.len()) {
-                let (name, technique, wait) = WAYS[at];
-                let run = apart(|| together(&program, jobs, technique, wait));
-                runs[at].push(run.with_context(|| format!("failed to run {mix} under {name}"))?);
-            }
-        }
-        let of = |at: usize, which: usize| median(runs[at].iter().map(|run| run[which]));
-        figures.extend(WAYS.iter().enumerate().map(|(at, (name, ..))| {
-            let whole = format!("{mix}, node scheduler {name}: both jobs, by none");
-            let detail = format!("{:.2} s, the first {:.2} s; {rounds} runs in turns", of(at, 1), of(at, 0));
-            Figure::plain(whole, of(at, 1) / of(0, 1), "x").of(detail)
-        }));
-    }
-    Ok(figures)
-}
-
-/// Seconds until the first job has ended, and until both have.
-fn together(program: &str, jobs: [&str; 2], technique: Option<Technique>, wait: Wait) -> Result<[f64; 2]> {
-    let stage = Stage::favouring(technique, 2, Bytes::mib(512))?;
-    let commands = jobs.map(|job| [program].into_iter().chain(job.split(' ')).collect::<Vec<_>>());
-    let began = Instant::now();
-    let [mut first, mut second] = commands.map(|command| stage.launch(&command, &[0, 1], wait));
-    stage.end_of(&mut first)?;
-    let first = began.elapsed();
-    stage.end_of(&mut second)?;
-    let both = began.elapsed();
-    stage.strike()?;
-    Ok([first, both].map(|took| took.as_secs_f64()))
 }

@@ -167,7 +167,7 @@ fn simulated(set: &JobSet, cores: Option<u32>) -> Option<Duration> {
         Some(SimJob { spec, work, communication, memory, processors: 1, priority, limit, queue })
     };
     let jobs: Vec<SimJob> = set.jobs.iter().map(job).collect::<Option<_>>()?;
-    let (cores, slice) = (cores.unwrap_or(1), set.scheduler.slice);
+    let (cores, slice) = (cores.unwrap_or(1), set.scheduler.warm_slice());
     let cost = CostModel { cores, slice, ..CostModel::default() };
     let (cluster, config, faults) = (set.cluster(), set.scheduler_config(), Faults::default());
     let report = simulate_telling(&cluster, &config, &jobs, &cost, faults, STEPS_MAX, &mut |_| {}).ok()?;

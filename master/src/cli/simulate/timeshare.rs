@@ -267,7 +267,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
             .then(|| QuantumWatch::new(config.quantum, set.scheduler.auto_bounds, AUTO_QUANTUM_MIN)),
         warnings: set.warnings().into_iter().chain(follows).collect(),
         config,
-        cost: CostModel { slice: set.scheduler.slice, ..cost },
+        cost: CostModel { slice: set.scheduler.warm_slice(), ..cost },
         known,
         jobs,
         processors: 1,

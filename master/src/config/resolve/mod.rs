@@ -27,6 +27,7 @@ use coswitch_dispatcher::{
 };
 use coswitch_policies::{
     AutoQuantum, Bytes, Capacity, ConfigError, Estimate, NodeId, Policy, Residency, Rotation, ShortOfMemory,
+    local::Technique,
     spaceshare::layout::Daytime,
 };
 
@@ -233,6 +234,7 @@ impl Reader {
         let longest = setting!(quantum_max).unwrap_or(AUTO_BOUNDS.longest).max(AUTO_QUANTUM_MIN);
         let overhead = ((overhead * 1e6).round() as u32).max(1);
         let auto_bounds = AutoQuantum { overhead, longest };
+        let local = setting!(local).and_then(|Local(technique)| technique);
         let settings = Settings {
             policy: setting!(policy).unwrap_or(Policy::Hybrid),
             queue: setting!(queue).unwrap_or_default(),
@@ -252,8 +254,8 @@ impl Reader {
             packing: setting!(packing).unwrap_or_default(),
             rotation: setting!(rotation).unwrap_or_default(),
             alternate: setting!(alternate).unwrap_or_default(),
-            slice: setting!(slice),
-            local: setting!(local).and_then(|Local(technique)| technique),
+            slice: setting!(slice).or(local.and_then(Technique::slot)),
+            local,
         };
         if settings.max_per_cell == Some(0) {
             let span = part.max_per_cell.as_ref().expect("it was read from there").span();
@@ -283,9 +285,9 @@ impl Reader {
                 format!("a slice has {:?} to {:?}", SLICES.start(), SLICES.end()),
                 "write for example `20ms`".to_owned(),
             ),
-            _ if settings.local.is_some() => (
+            _ if settings.local.is_some_and(|technique| technique.slot().is_none()) => (
                 "jobs that take slices are alone on their nodes: `local` has nothing to decide".to_owned(),
-                "leave one of the two out".to_owned(),
+                "leave one of the two out, or write `local: fcs` or `bcs`".to_owned(),
             ),
             _ => return,
         };

@@ -20,12 +20,14 @@
 //! | [`table_4_1`] | Table 4.1: the effect of each parameter on the coscheduling degree |
 //! | [`compare`] | all schedulers on one cluster |
 //! | [`markdown`] | table and comparison as Markdown |
+//! | [`mix`] | given jobs beside each other, as `cargo xtask bench mixes` runs them on real nodes |
 
 pub mod compare;
 pub mod markdown;
 pub mod measures;
 pub mod memory;
 mod messages;
+pub mod mix;
 pub mod models;
 mod node;
 mod orders;

@@ -18,7 +18,7 @@ pub enum ProcessClass {
     DontCare,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Thresholds {
     /// Fewer attempts than this, both in CS and in DC, count as rare.
     pub rare: u32,
