@@ -24,8 +24,8 @@ use tracing::{debug, warn};
 
 use crate::{
     node_clock::{self, Boot, OtherClock, Reading},
-    processors::{TimeSlice, precede_ranks, set_time_slice, wake_on_time},
     plane,
+    processors::{TimeSlice, precede_ranks, set_time_slice, wake_on_time},
     running::Running,
     scheduling::Teller,
 };
@@ -149,7 +149,7 @@ impl Shared {
 struct Begun {
     /// The jobs that stand still in it.
     others: BTreeSet<JobId>,
-    /// When it ends, by the own clock, where the node scheduler was told of it.
+    /// When it ends, by the master's clock, where the node scheduler was told of it.
     end: Option<i64>,
 }
 
@@ -175,7 +175,7 @@ impl Told {
                     }
                     begun.end = end;
                 }
-                self.or_next(end)
+                self.or_next(self.by_own_clock(end))
             }
             Meaning::Common(scheduler, slices) => {
                 let end = self.common(now, *slices);
@@ -183,7 +183,7 @@ impl Told {
                     scheduler.begin(*slices);
                     begun.end = end;
                 }
-                end
+                self.by_own_clock(end)
             }
         }
     }
@@ -196,6 +196,10 @@ impl Told {
             self.strobe = self.next.pop_front();
         }
         Some((self.strobe.as_ref()?, now, offset))
+    }
+
+    fn by_own_clock(&self, time: Option<i64>) -> Option<i64> {
+        Some(time? + self.clock.offset()?)
     }
 
     /// The end of a slice, or the next strobe, whichever comes first.
@@ -216,22 +220,23 @@ impl Told {
         (others, self.or_next(until))
     }
 
-    /// The jobs of this slot, and when it ends, by the own clock.
+    /// The jobs of this slot, and when it ends, by the master's clock.
     fn slot(&mut self, now: i64) -> (BTreeSet<JobId>, Option<i64>) {
-        let found = self.strobe(now).and_then(|(strobe, now, offset)| {
+        let found = self.strobe(now).and_then(|(strobe, now, _)| {
             let slot = strobe.slot(now)?;
             let row = slot.row.and_then(|row| strobe.rows.rows.get(row)).cloned().unwrap_or_default();
-            Some((row, slot.until.map(|until| until + offset)))
+            Some((row, slot.until))
         });
         found.unwrap_or_default()
     }
 
-    /// When the nodes begin their slices together next: at whole multiples of so many periods.
+    /// When the nodes begin their slices together next, by the master's clock: at whole multiples of so many
+    /// periods.
     fn common(&self, now: i64, slices: explicit::Slices) -> Option<i64> {
         let offset = self.clock.offset()?;
         let period = (slices.parallel + slices.local) * SYNCHRONISED;
         let period = i64::try_from(period.as_nanos()).unwrap_or(i64::MAX).max(1);
-        Some((now - offset).div_euclid(period).saturating_add(1).saturating_mul(period) + offset)
+        Some((now - offset).div_euclid(period).saturating_add(1).saturating_mul(period))
     }
 }
 
@@ -265,5 +270,24 @@ mod tests {
         assert_eq!(told.slice(1125), (still(&[1]), Some(1135)));
         told.next.push_back(strobe(130, &[&[1]]));
         assert_eq!(told.slice(1131), (still(&[]), None), "a single row runs all the time");
+    }
+
+    #[test]
+    fn a_slot_is_the_same_one_whatever_the_clocks_differ_by() {
+        let mut told = Told {
+            clock: OtherClock::unknown(Boot::own()),
+            strobe: None,
+            next: [strobe(100, &[&[1], &[2]])].into(),
+            has_ended: false,
+        };
+        told.clock.on_reading(&Reading { boot: Boot::default(), at: 0 }, 1000);
+        let row = |jobs: &[u32]| -> BTreeSet<JobId> { jobs.iter().map(|job| JobId(*job)).collect() };
+        assert_eq!(told.slot(1100), (row(&[1]), Some(110)));
+        assert_eq!(told.slot(1115), (row(&[2]), Some(120)));
+        assert_eq!(told.slot(1120), (row(&[]), Some(130)), "the slot of all others");
+        told.clock.on_reading(&Reading { boot: Boot::default(), at: 500 }, 1498);
+        assert_eq!(told.slot(1128), (row(&[1]), Some(140)), "two nanoseconds ahead");
+        let slices = explicit::Slices { parallel: Duration::from_nanos(3), local: Duration::from_nanos(2) };
+        assert_eq!((told.common(1128, slices), told.common(1147, slices)), (Some(150), Some(150)));
     }
 }

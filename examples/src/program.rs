@@ -23,6 +23,8 @@ pub enum Program {
     Heat,
     /// Tasks that come at random and only compute, without MPI.
     LocalLoad,
+    /// In which order messages of any sender are received. Needs at least two ranks.
+    Order,
     /// Random traffic in which every message is checked.
     RingCheck,
     /// `MPI_Init` and `MPI_Finalize`.
@@ -34,7 +36,7 @@ pub enum Program {
 }
 
 impl Program {
-    pub const ALL: [Program; 12] = [
+    pub const ALL: [Program; 13] = [
         Program::Answer,
         Program::Bt,
         Program::Cg,
@@ -43,6 +45,7 @@ impl Program {
         Program::Is,
         Program::Heat,
         Program::LocalLoad,
+        Program::Order,
         Program::RingCheck,
         Program::Null,
         Program::Pingpong,
@@ -59,6 +62,7 @@ impl Program {
             Program::Is => "is",
             Program::Heat => "heat",
             Program::LocalLoad => "local-load",
+            Program::Order => "order",
             Program::RingCheck => "ring-check",
             Program::Null => "null",
             Program::Pingpong => "pingpong",

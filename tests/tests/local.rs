@@ -49,7 +49,7 @@ cluster: {nodes: 2, memory: 1GiB, store: "{store}"}
 scheduler: {policy: cosched, local: LOCAL}
 jobs:
   - {name: parallel, ranks: 2, memory: 100MiB, command: ["{bin}/answer", --only-compute, --seconds, "8"]}
-  - {name: local, ranks: 2, memory: 50MiB, command: [/bin/sh, -c, "timeout 8 sh -c 'while :; do :; done'; times"]}
+  - {name: local, ranks: 2, memory: 50MiB, command: [/bin/sh, -c, "timeout 8 yes > /dev/null; times"]}
 "#;
 
 /// What a rank has had of the processor time that it shared with a local task.
@@ -114,6 +114,31 @@ jobs:
         let said: Value = serde_json::from_str(line).expect("JSON");
         let step = said["step_us"].as_f64().expect("a number");
         assert!(step > 19_000.0, "a step took {step} us");
+    });
+}
+
+/// Under BCS messages of any sender are received in the same order in each run, although the senders take
+/// longer or shorter by chance. The slot is long against that.
+#[test]
+fn messages_come_in_the_same_order_in_each_run() {
+    let head = "cluster: {nodes: 4, memory: 1GiB, store: \"{store}\"}\n\
+                scheduler: {policy: cosched, local: bcs, slice: 200ms}\njobs:\n";
+    let job = |run: u32| {
+        let after = if run > 0 { format!("after: [run-{}], ", run - 1) } else { String::new() };
+        format!(
+            "  - {{name: run-{run}, {after}ranks: 4, memory: 50MiB, \
+             command: [\"{{bin}}/order\", --rounds, \"4\", --work, \"0.0005\"]}}\n"
+        )
+    };
+    let file: String = [head.to_owned()].into_iter().chain((0..4).map(job)).collect();
+    run_jobs(&file, |out| {
+        let order = |run: u32| {
+            let text = fs::read_to_string(out.join(format!("run-{run}/rank-0.out"))).expect("an output");
+            let line = text.lines().find(|line| line.starts_with('{')).expect("a line of JSON");
+            serde_json::from_str::<Value>(line).expect("JSON")["order"].clone()
+        };
+        let orders: Vec<Value> = (0..4).map(order).collect();
+        assert!(orders.iter().all(|order| *order == orders[0]), "{orders:?}");
     });
 }
 

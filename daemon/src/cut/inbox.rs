@@ -47,6 +47,12 @@ impl<L: Ord + Clone, M> Inbox<L, M> {
         self.lanes.keys()
     }
 
+    /// How many messages at the front of a lane are of this kind.
+    pub fn leading(&self, lane: &L, is_of_kind: impl Fn(&M) -> bool) -> usize {
+        let queue = self.lanes.get(lane).into_iter().flatten();
+        queue.take_while(|(_, message)| is_of_kind(message)).count()
+    }
+
     /// The first message of a lane, if the cut allows its delivery now.
     pub fn front(&self, lane: &L, cut: &Cut) -> Option<&M> {
         let (sent_after, message) = self.lanes.get(lane)?.front()?;

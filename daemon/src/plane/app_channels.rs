@@ -47,6 +47,13 @@ impl From<Corrupt> for Fault {
 struct Waiting {
     header: Header,
     payload: Incoming,
+    arrived: Instant,
+}
+
+impl Waiting {
+    fn now(header: Header, payload: Incoming) -> Self {
+        Self { header, payload, arrived: Instant::now() }
+    }
 }
 
 /// Channel states in a snapshot.
@@ -76,18 +83,25 @@ pub(crate) struct AppChannels {
     drained: u64,
     broken: bool,
     life: u32,
-    /// Buffered coscheduling, once a slot has begun: what may go in this one.
-    slot: Option<SlotShare>,
+    /// Under buffered coscheduling, once a slot has begun.
+    slot: Option<Slot>,
 }
 
-/// The messages of a slot that go in the next one (testbed §4.5).
-struct SlotShare {
+/// Buffered coscheduling (BCS-MPI; paper 004, §4.5): what ranks send to other nodes in a slot goes over the
+/// links in the next one, and is there at the beginning of the slot after that, in the order of its nodes and
+/// ranks.
+///
+/// Nodes do not begin a slot at quite the same time. So a message counts to the slot before only where it
+/// arrives in its first half; one that is later waits for another slot.
+struct Slot {
     began: Instant,
-    /// Records of each local rank's out ring.
-    left: Vec<usize>,
+    /// Records of each local rank's out ring that go in this slot.
+    leaving: Vec<usize>,
+    /// Records of each lane of the inbox that go to their ranks.
+    arriving: BTreeMap<NodeId, usize>,
 }
 
-impl SlotShare {
+impl Slot {
     /// Where slots no longer come, messages go as without them.
     fn is_over(&self) -> bool {
         self.began.elapsed() > SLOT_MAX
@@ -131,12 +145,22 @@ impl AppChannels {
         self.life = life;
     }
 
-    /// See [`SlotShare`].
+    /// A slot begins, see [`Slot`].
     pub(crate) fn exchange(&mut self) {
-        if !self.broken && self.cut.epoch().is_none() {
-            let left = self.ports.iter().map(|port| port.records().count()).collect();
-            self.slot = Some(SlotShare { began: Instant::now(), left });
+        if self.broken || self.cut.epoch().is_some() {
+            return;
         }
+        let leaving = self.ports.iter().map(|port| port.records().count()).collect();
+        let began = Instant::now();
+        let half = self.slot.as_ref().map_or(began, |before| before.began + (began - before.began) / 2);
+        let arriving =
+            self.inbox.lanes().map(|lane| (*lane, self.inbox.leading(lane, |record| record.arrived < half)));
+        self.slot = Some(Slot { began, leaving, arriving: arriving.collect() });
+    }
+
+    /// The present slot, under buffered coscheduling.
+    fn slot(&self) -> Option<&Slot> {
+        self.slot.as_ref().filter(|slot| !slot.is_over())
     }
 
     /// Forgets all messages, and leaves the rings alone until [`Self::restore`].
@@ -198,13 +222,11 @@ impl AppChannels {
 
     fn pump_out(&mut self, app: AppLife, links: &mut BTreeMap<NodeId, Link>) -> Result<Moved, Fault> {
         let mut moved = Moved::Nothing;
-        let mut slot = self.slot.as_mut().filter(|slot| !slot.is_over());
-        for (local, port) in self.ports.iter_mut().enumerate() {
-            let mut left = slot.as_mut().and_then(|slot| slot.left.get_mut(local));
-            for _ in 0..BATCH {
-                if left.as_deref() == Some(&0) {
-                    break;
-                }
+        let is_buffered = self.slot().is_some();
+        let mut slot = self.slot.as_mut().filter(|_| is_buffered);
+        'ports: for (local, port) in self.ports.iter_mut().enumerate() {
+            let mut left = slot.as_mut().and_then(|slot| slot.leaving.get_mut(local));
+            for _ in 0..left.as_deref().copied().unwrap_or(BATCH) {
                 let Some(Record { header, payload }) = port.peek()? else { break };
                 let node = self.placement.get(header.dst as usize);
                 let channel = node.and_then(|node| self.channels.get_mut(node));
@@ -214,10 +236,11 @@ impl AppChannels {
                         header.dst
                     )));
                 };
-                let Some(link) = links.get_mut(node) else { break };
-                if !link.may_send_record() || !channel.may_send(&header) {
-                    break;
-                }
+                let link = links.get_mut(node).filter(|link| link.may_send_record());
+                let Some(link) = link.filter(|_| channel.may_send(&header)) else {
+                    // In a slot the ranks go one after the other.
+                    if is_buffered { break 'ports } else { break }
+                };
                 link.send_record(app, &header, payload).map_err(Fault::Link)?;
                 channel.on_sent(&header);
                 port.pop(1)?;
@@ -227,7 +250,7 @@ impl AppChannels {
                 moved.note(Moved::Something);
                 if header.len as usize > INLINE_MAX {
                     moved = Moved::Chunk;
-                    break;
+                    if is_buffered { break 'ports } else { break }
                 }
             }
         }
@@ -238,20 +261,34 @@ impl AppChannels {
         if self.inbox.is_empty() {
             return Ok(false);
         }
+        let is_buffered = self.slot().is_some();
         let lanes: Vec<NodeId> = self.inbox.lanes().copied().collect();
         let mut moved = false;
         for lane in lanes {
-            while let Some((sent_after, record)) = self.inbox.take(&lane, &self.cut) {
+            while self.may_arrive(&lane, is_buffered)
+                && let Some((sent_after, record)) = self.inbox.take(&lane, &self.cut)
+            {
                 let header = record.header;
                 if let Some(record) = self.deliver(record)? {
                     self.inbox.put_back(lane, sent_after, record);
+                    if is_buffered {
+                        return Ok(moved);
+                    }
                     break;
+                }
+                if let Some(left) = self.slot.as_mut().and_then(|slot| slot.arriving.get_mut(&lane)) {
+                    *left = left.saturating_sub(1);
                 }
                 self.on_passed_on(lane, &header);
                 moved = true;
             }
         }
         Ok(moved)
+    }
+
+    fn may_arrive(&self, lane: &NodeId, is_buffered: bool) -> bool {
+        let left = self.slot.as_ref().and_then(|slot| slot.arriving.get(lane));
+        !is_buffered || left.is_some_and(|left| *left > 0)
     }
 
     fn pump_launcher(&mut self, from_launcher: impl FnMut(Vec<u8>, u64)) -> Result<bool, Fault> {
@@ -303,7 +340,10 @@ impl AppChannels {
 
     /// Whether a record may go to its rank now: no record overtakes a waiting one of its channel.
     fn may_pass(&self, from: NodeId) -> bool {
-        !self.broken && self.cut.arrival(from) == Some(Arrival::Deliver) && self.inbox.is_clear(&from)
+        !self.broken
+            && self.cut.arrival(from) == Some(Arrival::Deliver)
+            && self.inbox.is_clear(&from)
+            && self.slot().is_none()
     }
 
     fn port_of(&mut self, header: &Header) -> Result<&mut DaemonPort, String> {
@@ -332,7 +372,8 @@ impl AppChannels {
         if delivered {
             self.on_passed_on(from, &header);
         } else {
-            self.put_in_inbox(from, Waiting { header, payload: Incoming::Heap(payload.to_vec()) });
+            let payload = Incoming::Heap(payload.to_vec());
+            self.put_in_inbox(from, Waiting::now(header, payload));
         }
         Ok(())
     }
@@ -343,7 +384,7 @@ impl AppChannels {
         header: Header,
         payload: Incoming,
     ) -> Result<(), String> {
-        let record = Waiting { header, payload };
+        let record = Waiting::now(header, payload);
         let refused = if self.may_pass(from) {
             self.deliver(record).map_err(|error| match error {
                 Fault::Corrupt(reason) => reason,
@@ -369,14 +410,15 @@ impl AppChannels {
     }
 
     /// Gives a record to its rank, or returns it where the rank's ring is full.
-    fn deliver(&mut self, Waiting { header, payload }: Waiting) -> Result<Option<Waiting>, Fault> {
+    fn deliver(&mut self, Waiting { header, payload, arrived }: Waiting) -> Result<Option<Waiting>, Fault> {
         let chunk_bytes = self.segment.chunk_bytes();
         let port = self.port_of(&header).map_err(Fault::Corrupt)?;
         let lease = match payload {
             Incoming::Leased(lease) => lease,
             Incoming::Heap(bytes) if bytes.len() <= INLINE_MAX => {
                 let delivered = port.try_deliver(&header, &bytes)?;
-                return Ok((!delivered).then_some(Waiting { header, payload: Incoming::Heap(bytes) }));
+                let payload = Incoming::Heap(bytes);
+                return Ok((!delivered).then_some(Waiting { header, payload, arrived }));
             }
             Incoming::Heap(bytes) if bytes.len() > chunk_bytes => {
                 return Err(Fault::Corrupt(format!(
@@ -385,7 +427,7 @@ impl AppChannels {
                 )));
             }
             Incoming::Heap(bytes) => match port.lease_chunk() {
-                None => return Ok(Some(Waiting { header, payload: Incoming::Heap(bytes) })),
+                None => return Ok(Some(Waiting { header, payload: Incoming::Heap(bytes), arrived })),
                 Some(mut lease) => {
                     lease.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
                     lease
@@ -393,12 +435,12 @@ impl AppChannels {
             },
         };
         let refused = port.deliver_leased(&header, lease)?.err();
-        Ok(refused.map(|lease| Waiting { header, payload: Incoming::Leased(lease) }))
+        Ok(refused.map(|lease| Waiting { header, payload: Incoming::Leased(lease), arrived }))
     }
 
     /// Encodes the content of the channels at the cut of `epoch`, which stays in the inbox as well.
     pub(crate) fn channel_states(&mut self, epoch: Epoch) -> Vec<u8> {
-        let inbox = self.inbox.before_mut(epoch).map(|(peer, Waiting { header, payload })| {
+        let inbox = self.inbox.before_mut(epoch).map(|(peer, Waiting { header, payload, .. })| {
             let length = header.len as usize;
             (*peer, header.as_bytes().to_vec(), payload.bytes_mut()[..length].to_vec())
         });
@@ -424,7 +466,7 @@ impl AppChannels {
             let Ok(header) = <&[u8; coswitch_ring::HEADER_BYTES]>::try_from(header.as_slice()) else {
                 return Err(postcard::Error::DeserializeUnexpectedEnd);
             };
-            let record = Waiting { header: Header::from_bytes(header), payload: Incoming::Heap(payload) };
+            let record = Waiting::now(Header::from_bytes(header), Incoming::Heap(payload));
             // The rank may be on another node than then.
             let peer = self.placement.get(record.header.src as usize).copied().unwrap_or(peer);
             self.inbox.push(peer, Epoch(epoch.0.saturating_sub(1)), record);

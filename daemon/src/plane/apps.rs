@@ -51,7 +51,8 @@ impl Apps {
         }
     }
 
-    /// What the ranks have sent so far goes now, and no more until the next exchange.
+    /// Buffered coscheduling: what the ranks have sent so far goes now, what has come in the slot before goes
+    /// to them, and no more until the next exchange.
     pub(crate) fn exchange(&mut self) {
         self.apps.values_mut().for_each(AppChannels::exchange);
     }

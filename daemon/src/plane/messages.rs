@@ -44,8 +44,7 @@ pub enum Command {
     ChannelStates(JobId, Epoch, oneshot::Sender<Vec<u8>>),
     /// Restores the channels to the cut, after the segment; answers false where the states do not decode.
     RestoreChannels(JobId, Epoch, Vec<u8>, oneshot::Sender<bool>),
-    /// Buffered coscheduling: a slot begins. What the ranks have sent to other nodes in the one before goes
-    /// now, and all later messages wait for the next slot.
+    /// Buffered coscheduling: a slot begins.
     Exchange,
     /// Ends the thread.
     Stop,

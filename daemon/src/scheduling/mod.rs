@@ -83,11 +83,7 @@ impl Scheduling {
     ///
     /// # Errors
     /// Where there can be no more threads.
-    pub fn start(
-        technique: Option<Technique>,
-        processors: usize,
-        running: Arc<Running>,
-    ) -> io::Result<Self> {
+    pub fn start(technique: Option<Technique>, processors: usize, running: Arc<Running>) -> io::Result<Self> {
         let Some(technique) = technique else { return Ok(Self(None)) };
         let (commands, its) = mpsc::channel();
         let bell = Arc::new(Bell::new());

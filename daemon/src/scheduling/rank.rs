@@ -154,11 +154,7 @@ mod tests {
         let events = rank.look(woken, false, true);
         assert_eq!(events.last(), Some(&TaskEvent::Unblocked { task: TASK }));
         assert_eq!(rank.look(sight(Doing::Sleeps, 7), true, true), [], "it has not run yet");
-        assert_eq!(
-            rank.look(sight(Doing::Sleeps, 8), true, true),
-            SLEEPS,
-            "it waits for another message"
-        );
+        assert_eq!(rank.look(sight(Doing::Sleeps, 8), true, true), SLEEPS, "it waits for another message");
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub enum Technique {
     Dts { slice: Duration, mode: DtsMode, filling: Filling },
     /// FCS: slots from the master, used by the measured class of a process ([`Flexible`]).
     Fcs { slice: Duration, trial_slots: u32, forget_after: u32, thresholds: Thresholds },
-    /// BCS: slots from the master; messages wait for the end of the slot ([`Buffered`]).
+    /// BCS: slots from the master, by which messages go as well ([`Buffered`]).
     Bcs { slice: Duration },
 }
 
@@ -78,8 +78,7 @@ impl Technique {
     /// *IP* of DTS: long against a look at the ranks, short for a person at the keyboard of a node.
     const PERIOD: Duration = Duration::from_millis(100);
     /// Equal slices.
-    const SLICES: Slices =
-        Slices { parallel: Duration::from_millis(50), local: Duration::from_millis(50) };
+    const SLICES: Slices = Slices { parallel: Duration::from_millis(50), local: Duration::from_millis(50) };
     /// A mean wait per message above it counts as long: some round trips between two nodes.
     const LONG_WAIT: Duration = Duration::from_micros(500);
 
@@ -128,7 +127,7 @@ impl Technique {
         }
     }
 
-    /// Messages between nodes wait for the end of a slot.
+    /// Messages between nodes go in the slot after that in which they are sent, and are there after it.
     #[must_use]
     pub const fn buffers(self) -> bool {
         matches!(self, Self::Bcs { .. })

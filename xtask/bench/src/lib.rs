@@ -5,6 +5,7 @@
 //! only shown. The program runs from `target/release`, beside the programs that it measures.
 
 mod bare;
+mod bcs;
 mod checkpoint;
 mod control;
 mod figure;
@@ -103,8 +104,10 @@ enum Name {
     Standing,
     /// Node schedulers: how long a message waits for a rank that shares its processor, and the shares of all
     Local,
-    /// Node schedulers: jobs of different kinds, and local tasks, on the same two processors, beside the simulator
+    /// Node schedulers: jobs of different kinds, and local tasks, on the same processors; also simulated
     Mixes,
+    /// Buffered coscheduling: programs as Sweep3D and SAGE whose messages go by slots; the order of messages
+    Bcs,
     /// Warm gang switching: what two jobs lose that take slices, by their length, on 2, 8 and 32 nodes
     Slices,
     /// Launch of an empty program, against mpiexec
@@ -114,7 +117,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 19] = [
+    const SINGLE: [Name; 20] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
@@ -131,6 +134,7 @@ impl Name {
         Name::Standing,
         Name::Local,
         Name::Mixes,
+        Name::Bcs,
         Name::Slices,
         Name::Launch,
         Name::Sim,
@@ -163,6 +167,7 @@ impl Name {
             Name::Memory => memory::measure(),
             Name::Local => local::measure(rounds.unwrap_or(3)),
             Name::Mixes => mixes::measure(rounds.unwrap_or(3)),
+            Name::Bcs => bcs::measure(rounds.unwrap_or(3)),
             Name::Slices => slices::measure(rounds.unwrap_or(2)),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref()),

@@ -1,5 +1,5 @@
-//! Benchmark of the node schedulers by mixes of jobs, on real ranks and beside it in the simulator, which runs
-//! the same scheduler: the time until all jobs have ended, and the response of local tasks.
+//! Benchmark of the node schedulers by mixes of jobs, on real ranks and in the simulator, which runs the same
+//! schedulers: the time until all jobs have ended, and the response of local tasks.
 
 use std::time::{Duration, Instant};
 
@@ -36,12 +36,8 @@ const WAYS: [(&str, Option<Technique>, Wait); 12] = [
 ];
 
 /// The work of each job is a second of processor time of each rank.
-const FINE: MixJob = MixJob {
-    grain: Duration::from_micros(200),
-    imbalance: 0.0,
-    pattern: Pattern::Neighbour,
-    steps: 5000,
-};
+const FINE: MixJob =
+    MixJob { grain: Duration::from_micros(200), imbalance: 0.0, pattern: Pattern::Neighbour, steps: 5000 };
 const COMPUTE: MixJob =
     MixJob { grain: Duration::from_millis(5), imbalance: 0.0, pattern: Pattern::None, steps: 200 };
 const IMBALANCED: MixJob = MixJob { imbalance: 0.8, pattern: Pattern::All, ..COMPUTE };
@@ -139,12 +135,7 @@ fn command(job: &MixJob) -> Vec<String> {
     options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
-fn live(
-    jobs: &[MixJob],
-    local: Option<LocalLoad>,
-    technique: Option<Technique>,
-    wait: Wait,
-) -> Result<Seen> {
+fn live(jobs: &[MixJob], local: Option<LocalLoad>, technique: Option<Technique>, wait: Wait) -> Result<Seen> {
     let program = programs::example(Program::Grains)?;
     let stage = Stage::favouring(technique, NODES, Bytes::mib(512))?;
     let slot = technique.and_then(Technique::slot);
@@ -158,15 +149,16 @@ fn live(
     let began = Instant::now();
     let launch = |job: &MixJob| -> Job {
         let words = command(job);
-        let command: Vec<&str> = [program.as_str()].into_iter().chain(words.iter().map(String::as_str)).collect();
+        let command: Vec<&str> =
+            [program.as_str()].into_iter().chain(words.iter().map(String::as_str)).collect();
         stage.launch(&command, &[0, 1], wait)
     };
     let mut launched: Vec<Job> = jobs.iter().map(launch).collect();
     let mut beside = local.map(|load| -> Result<Job> {
         let load_program = programs::example(Program::LocalLoad)?;
         let [every, work] = [load.every, load.work].map(|time| time.as_secs_f64().to_string());
-        let command =
-            [&load_program, "--every", &every, "--work", &work, "--seconds", LOCAL_SECONDS].map(str::to_owned);
+        let command = [&load_program, "--every", &every, "--work", &work, "--seconds", LOCAL_SECONDS]
+            .map(str::to_owned);
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         Ok(stage.launch(&command, &[0, 1], wait))
     });

@@ -27,8 +27,7 @@ use coswitch_dispatcher::{
 };
 use coswitch_policies::{
     AutoQuantum, Bytes, Capacity, ConfigError, Estimate, NodeId, Policy, Residency, Rotation, ShortOfMemory,
-    local::Technique,
-    spaceshare::layout::Daytime,
+    local::Technique, spaceshare::layout::Daytime,
 };
 
 use super::{

@@ -1,0 +1,62 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn mix(jobs: &[MixJob]) -> Mix {
+    let (latency, context_switch) = (Duration::from_micros(10), Duration::from_micros(2));
+    Mix { nodes: 2, jobs: jobs.to_vec(), local: None, latency, context_switch }
+}
+
+fn job(grain: Duration, pattern: Pattern, steps: u64) -> MixJob {
+    MixJob { grain, imbalance: 0.0, pattern, steps }
+}
+
+const ALL: [Option<Technique>; 11] = [
+    None,
+    Some(Technique::DCS),
+    Some(Technique::ICS),
+    Some(Technique::PREDICTIVE),
+    Some(Technique::DYNAMIC),
+    Some(Technique::HPDT),
+    Some(Technique::DTS),
+    Some(Technique::DTS_STATIC),
+    Some(Technique::DTS_STOP),
+    Some(Technique::FCS),
+    Some(Technique::BCS),
+];
+
+#[test]
+fn a_job_alone_takes_its_grains_and_messages() {
+    let alone = mix(&[job(MS, Pattern::Neighbour, 100)]);
+    let took = simulate_mix(&alone, None, 1).jobs[0].ended;
+    assert!(took >= 101 * MS && took < 102 * MS, "{took:?}");
+}
+
+/// Whatever is decided, all work is done: each job ends, not before its processor time has passed, and
+/// local tasks end as well.
+#[test]
+fn under_every_technique_all_jobs_end_and_no_work_is_lost() {
+    let fine = job(MS / 5, Pattern::Neighbour, 1000);
+    let uneven = MixJob { imbalance: 0.8, ..job(5 * MS, Pattern::All, 40) };
+    let both = Mix {
+        local: Some(LocalLoad { every: 50 * MS, work: 5 * MS }),
+        ..mix(&[fine, uneven, job(5 * MS, Pattern::None, 40)])
+    };
+    for technique in ALL {
+        let report = simulate_mix(&both, technique, 3);
+        let last = report.jobs.iter().map(|job| job.ended).max().unwrap();
+        assert!(report.jobs.iter().all(|job| job.ended >= 180 * MS), "{technique:?}: {report:?}");
+        assert!(last >= 560 * MS && last < 3000 * MS, "{technique:?}: {report:?}");
+        assert!(report.local_tasks > 0 || technique == Some(Technique::HPDT), "{technique:?}");
+        assert_eq!(report, simulate_mix(&both, technique, 3), "{technique:?}");
+    }
+}
+
+#[test]
+fn messages_that_wait_for_a_slot_make_fine_grains_slow() {
+    let fine = mix(&[job(MS / 5, Pattern::Neighbour, 500)]);
+    let [none, bcs] =
+        [None, Some(Technique::BCS)].map(|technique| simulate_mix(&fine, technique, 1).jobs[0].ended);
+    let slot = Technique::BCS.slot().unwrap();
+    assert!(none < 110 * MS && bcs >= 499 * slot, "{none:?} {bcs:?}");
+}
