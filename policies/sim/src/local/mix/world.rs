@@ -227,7 +227,7 @@ impl<'a> World<'a> {
 
     fn obey(&mut self, node: usize, decision: NodeDecision) {
         match decision {
-            NodeDecision::Run { task, slice } => self.run(task.0 as usize, slice),
+            NodeDecision::Run { task, slice } => self.give_processor(task.0 as usize, slice),
             NodeDecision::Preempt { task } => {
                 let task = task.0 as usize;
                 if !matches!(self.tasks[task].state, State::Blocked | State::Ended) {
@@ -248,7 +248,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn run(&mut self, id: usize, slice: Duration) {
+    fn give_processor(&mut self, id: usize, slice: Duration) {
         let node = self.tasks[id].node;
         let name = Some(TaskId(id as u32));
         let is_other = std::mem::replace(&mut self.nodes[node].last, name) != name;
