@@ -10,13 +10,13 @@ mod primitives;
 use std::{
     collections::BTreeMap,
     env, panic,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use coswitch_daemon::node::Tier;
+use coswitch_daemon::node::{Tier, node_name};
 use coswitch_dispatcher::{
     Dispatcher,
     app::Timeouts,
@@ -220,6 +220,12 @@ impl TestCluster {
         runtime.shutdown_timeout(Duration::from_secs(5));
         ended.expect("the nodes end");
         leftovers.assert_nothing_left(LEFT_LIMIT);
+    }
+
+    /// The directory of a job's part on a node, from its launch to its release.
+    pub fn shared_memory(&self, node: NodeId, job: JobId) -> PathBuf {
+        let node = format!("coswitch-{}", node_name(&self.run, node));
+        Path::new("/dev/shm").join(node).join(job.to_string())
     }
 
     /// Each job, also one that is launched later, has a slice in one of so many rows.

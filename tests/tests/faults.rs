@@ -47,6 +47,22 @@ fn wait_for_ranks(cluster: &mut TestCluster, job: JobId, name: &str, ranks: usiz
     cluster.processes(job, name)
 }
 
+/// It would wait 15 s for the link: longer, after some launches, than the head node waits for a release.
+#[test]
+fn a_part_that_waits_for_another_node_is_released_at_once() {
+    run_on(2, |cluster| {
+        let daemon = Pid::from_raw(cluster.daemon(NodeId(0)).cast_signed());
+        kill(daemon, Signal::SIGSTOP).expect("it runs");
+        let job = cluster.launch(endless());
+        let part = cluster.shared_memory(NodeId(1), job);
+        cluster.poll_until("the part on the other node", STEP_LIMIT, |_| part.exists());
+        cluster.order(job, Order::End);
+        cluster.poll_until("the release", Duration::from_secs(8), |_| !part.exists());
+        kill(daemon, Signal::SIGCONT).expect("it stands still");
+        assert_eq!(cluster.wait_for_end(job, RUN_LIMIT), AppOutcome::Stopped);
+    });
+}
+
 #[test]
 fn killed_rank_fails_only_its_job() {
     run_on(2, |cluster| {

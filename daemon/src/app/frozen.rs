@@ -131,7 +131,8 @@ impl Part {
     pub(super) async fn resume(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
         let began = Instant::now();
         if let Some(resources) = &self.resources {
-            self.node.ensure_links(&resources.launch.placement).await.map_err(Failure::dead)?;
+            let linked = self.unless_released(self.node.ensure_links(&resources.launch.placement)).await?;
+            linked.map_err(Failure::dead)?;
         }
         if let Some(resources) = &self.resources {
             // A restore has taken the rings back.

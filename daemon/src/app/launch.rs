@@ -43,10 +43,10 @@ impl Part {
         self.node.plane.tell(Command::AddApp(self.job, Arc::clone(&segment), launch.placement.clone()));
         self.node.plane.tell(Command::SetLife(self.job, launch.life));
         self.told.life = launch.life;
-        let linked = self.node.ensure_links(&launch.placement).await;
+        let linked = self.unless_released(self.node.ensure_links(&launch.placement)).await;
         let spec = self.spec(&launch, &cgroup);
         self.resources = Some(Resources { cgroup, segment, file, launch });
-        linked.map_err(Failure::dead)?;
+        linked?.map_err(Failure::dead)?;
         let program = self.node.config.launcher.clone();
         let started =
             blocking(move || forker::run(move || coswitch_launcher::start(&program, &spec, START_LIMIT)));

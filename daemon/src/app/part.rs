@@ -15,10 +15,10 @@ use coswitch_policies::{Bytes, Epoch, JobId};
 use coswitch_ring::Segment;
 use tokio::{
     sync::{mpsc::UnboundedSender, oneshot},
-    time::interval,
+    time::{interval, sleep},
 };
 
-use super::{describe::Told, services::NodeServices};
+use super::{KILL_EVERY, describe::Told, services::NodeServices};
 use crate::{
     cgroup::JobCgroup,
     children::Child,
@@ -173,6 +173,21 @@ impl Part {
             let _ = self.told.failure.set(failure.clone());
         }
         self.tell(result.unwrap_or_else(|failure| AppEvent::Failed { during, failure }));
+    }
+
+    /// Waits for something that no process of the application takes part in, such as the links to other nodes,
+    /// until a release is ordered: that is not to wait for other nodes.
+    pub(super) async fn unless_released<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                () = sleep(KILL_EVERY) => {}
+            }
+            if self.is_released.load(Ordering::Relaxed) {
+                return Err(Failure::dead("it is to be released"));
+            }
+        }
     }
 
     pub(super) fn resources(&self) -> &Resources {

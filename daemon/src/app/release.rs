@@ -65,7 +65,11 @@ impl Part {
     }
 
     pub(super) async fn release(mut self) {
-        let removed = self.remove_everything().await;
+        let mut removed = self.remove_everything().await;
+        if let Err(error) = &removed {
+            warn!(error = format!("{error:#}"), "something of it is left, and is removed again");
+            removed = self.remove_everything().await;
+        }
         self.is_released = Arc::default();
         self.answer(Step::Run, removed.map(|()| AppEvent::Released).map_err(Failure::dead));
     }
@@ -73,9 +77,10 @@ impl Part {
     async fn remove_everything(&mut self) -> anyhow::Result<()> {
         self.end_processes().await?;
         self.node.plane.ask(|done| Command::RemoveApp(self.job, done)).await;
-        if let Some(resources) = self.resources.take() {
+        if let Some(resources) = &self.resources {
             resources.cgroup.remove()?;
         }
+        self.resources = None;
         let (node, job) = (Arc::clone(&self.node), self.job);
         blocking(move || {
             remove_tree(&node.config.shm(job))?;

@@ -1,6 +1,6 @@
 //! Loop of an application's task: requests, events of the data plane, the end of the launcher.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use coswitch_launcher::protocol::LauncherCommand;
 use coswitch_policies::Epoch;
@@ -36,6 +36,8 @@ impl Part {
             // The cut that it begins follows at once.
             let rests = !matches!(note, Some(Note::Request(AppRequest::Cut(_))));
             match note {
+                // It would be undone at once, and its outcome is not told.
+                Some(Note::Request(_)) if self.is_released.load(Ordering::Relaxed) => {}
                 Some(Note::Release) | None => break self.release().await,
                 Some(Note::Leave) => break self.leave(&mut inbox).await,
                 Some(Note::LeaveSealed) => break self.leave_sealed(&mut inbox).await,
