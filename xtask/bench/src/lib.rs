@@ -11,6 +11,7 @@ mod figure;
 mod flush;
 mod hand;
 mod launch;
+mod launch_curve;
 mod links;
 mod local;
 mod memory;
@@ -108,12 +109,15 @@ enum Name {
     Slices,
     /// Launch of an empty program, against mpiexec
     Launch,
+    /// Launch of a program of 4, 8 and 12 MB that is sent to 1 to 64 nodes, idle and loaded, beside mpiexec;
+    /// a model of it
+    LaunchCurve,
     /// Jobs simulated in a second, against AccaSim; cost of an event as jobs and nodes grow
     Sim,
 }
 
 impl Name {
-    const SINGLE: [Name; 19] = [
+    const SINGLE: [Name; 20] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
@@ -132,6 +136,7 @@ impl Name {
         Name::Mixes,
         Name::Slices,
         Name::Launch,
+        Name::LaunchCurve,
         Name::Sim,
     ];
 
@@ -164,6 +169,7 @@ impl Name {
             Name::Mixes => local::mixes(rounds.unwrap_or(3)),
             Name::Slices => slices::measure(rounds.unwrap_or(2)),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
+            Name::LaunchCurve => launch_curve::measure(rounds.unwrap_or(5)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref()),
         }
     }
