@@ -14,7 +14,7 @@ use crate::files;
 use crate::manifest::{self, Checksum, Damage, Manifest};
 use crate::private;
 use crate::reservations::Reservation;
-use crate::snapshot::{Snapshot, SnapshotWriter};
+use crate::snapshot::{Moved, Snapshot, SnapshotWriter};
 use crate::store::{COPIES, PREFIX, Store, StoreError, plain, remove_dir};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -445,14 +445,18 @@ impl Returning {
     }
 
     /// Compares every byte with what was sealed once, and makes the snapshot valid here. Returns its size.
-    /// Then the tree has its segment file at `segment`, and `part` is what the daemon has stored, if they are
-    /// given.
+    /// Then the tree finds here what `moved` says.
     ///
     /// # Errors
     /// Where a byte differs.
-    pub fn seal(self, segment: Option<&Path>, part: Option<&[u8]>) -> Result<u64, SnapshotError> {
-        self.writer.seal_as(&self.manifest, segment, part)?;
+    pub fn seal(self, moved: Moved<'_>) -> Result<u64, SnapshotError> {
+        self.writer.seal_as(&self.manifest, moved)?;
         Ok(self.manifest.bytes())
+    }
+
+    /// Where the tree had its program, if that has come with the application.
+    pub fn program(&self) -> Option<&Path> {
+        self.manifest.program.as_deref()
     }
 }
 
@@ -482,10 +486,11 @@ mod tests {
             identity: Identity { application: application.clone(), epoch, created_unix_ms: 0 },
             origin: Origin { criu: String::new(), kernel: String::new(), root: 1, dump_took: Duration::ZERO },
             segment: None,
+            program: None,
             outputs: Vec::new(),
             files: files.collect(),
         };
-        writer.seal_as(&manifest, None, None).unwrap();
+        writer.seal_as(&manifest, Moved::default()).unwrap();
         store.snapshot(&application, epoch).unwrap()
     }
 
@@ -523,7 +528,7 @@ mod tests {
                     returning.put(chunk, &bytes, checksum)?;
                 }
             }
-            returning.seal(None, None)
+            returning.seal(Moved::default())
         };
         assert!(back(true).is_err());
         assert_eq!(stores[3].sealed_epochs("job-3").unwrap(), [] as [u64; 0]);

@@ -90,7 +90,7 @@ pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, SnapshotE
     Ok(bytes)
 }
 
-fn hash(path: &Path) -> io::Result<Checksum> {
+pub(crate) fn hash(path: &Path) -> io::Result<Checksum> {
     let mut file = private::open(path)?;
     let mut hasher = Xxh3::new();
     let mut buffer = vec![0; CHUNK];

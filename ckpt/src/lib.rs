@@ -22,6 +22,7 @@
 //! | [`private`] | files that only this user may read, in directories that only it may change |
 //! | [`snapshot`], [`segment`], [`store`] | one snapshot, the segment's contents in it, and all snapshots |
 //! | [`copies`] | chunks of snapshots that other nodes own |
+//! | [`programs`] | programs that have come with their applications |
 //!
 //! No two files here import each other, directly or through others.
 
@@ -36,6 +37,7 @@ pub mod pages;
 pub mod preflight;
 pub mod private;
 pub mod processes;
+pub mod programs;
 pub mod restore;
 pub mod segment;
 pub mod snapshot;
@@ -46,15 +48,17 @@ mod files;
 mod options;
 mod parallel;
 mod proc_mount;
+mod program;
 mod reservations;
 
 pub use criu::{Criu, LocateError};
 pub use criu_sys::forker;
 pub use dump::{DumpError, DumpReport, DumpRequest, TreeState};
 pub use error::SnapshotError;
-pub use manifest::{Damage, Identity, Manifest, Origin};
+pub use manifest::{Checksum, Damage, Identity, Manifest, Origin};
 pub use pages::{Arena, Memory};
 pub use preflight::{ForeignOutput, OutputFile, SegmentFile};
+pub use programs::{Checksummer, ProgramError, ProgramWriter};
 pub use restore::{RestoreError, RestoreRequest, Restored, Retry};
 pub use snapshot::{Snapshot, SnapshotRestoreError, SnapshotWriter};
 pub use store::{Store, StoreError};

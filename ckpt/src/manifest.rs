@@ -11,6 +11,7 @@ use crate::preflight::{OutputFile, SegmentFile};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The name of the manifest in a snapshot's directory.
@@ -90,6 +91,9 @@ pub struct Manifest {
     pub origin: Origin,
     /// The segment file that the tree had mapped, as it was at the dump.
     pub segment: Option<SegmentFile>,
+    /// Where the tree has its program, which is in the snapshot as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<PathBuf>,
     /// The output files, with their lengths at the dump.
     pub outputs: Vec<OutputFile>,
     /// Every file but the manifest, sorted by name.
@@ -213,6 +217,7 @@ mod tests {
                 bytes: 1 << 20,
                 mode: 0o100_600,
             }),
+            program: None,
             outputs: vec![OutputFile { path: "/tmp/rank-0.out".into(), bytes: 12, inode: Some(7) }],
             files: vec![file("channels.bin", b"in flight"), file("images/files.img", b"files")],
         }

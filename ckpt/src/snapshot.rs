@@ -4,6 +4,7 @@
 //! epoch-N/images/        CRIU's, and pages  begin ─ images dumped, segment and channels saved ─▶ tree may go
 //!         segment.zst    the segment file                   │
 //!         part.json      what a new daemon has to know      │
+//!         program        where it came with the application │
 //!         channels.bin   messages in flight                 └─ seal: hash, fsync, manifest last, by rename
 //!         log/           CRIU's, not sealed
 //!         manifest.json  without it, there is no snapshot; renamed to manifest.damaged when damage is found
@@ -20,6 +21,7 @@ use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin};
 use crate::pages::{Arena, FillError, Memory, PAGES, Unusable};
 use crate::preflight::{OutputFile, SegmentFile};
 use crate::private;
+use crate::program;
 use crate::reservations::Reservation;
 use crate::restore::{RestoreError, RestoreRequest, Restored};
 use crate::segment;
@@ -36,6 +38,7 @@ const DAMAGED: &str = "manifest.damaged";
 const SEGMENT: &str = "segment.zst";
 const CHANNELS: &str = "channels.bin";
 const PART: &str = "part.json";
+const PROGRAM: &str = "program";
 /// Arguments and environment of a program, and the keys that its ranks have exchanged.
 const PART_BYTES_MAX: u64 = 1 << 30;
 /// Messages in flight are bounded by the credits of the links, far below this.
@@ -60,6 +63,7 @@ pub struct SnapshotWriter {
     dir: PathBuf,
     identity: Identity,
     segment: Option<SegmentFile>,
+    program: Option<PathBuf>,
     outputs: Vec<OutputFile>,
     /// The pages that the dump left in memory, and the arena that may keep them after sealing.
     memory: Option<(Memory, Arena)>,
@@ -86,6 +90,7 @@ impl SnapshotWriter {
             dir: dir.to_owned(),
             identity,
             segment: None,
+            program: None,
             outputs: Vec::new(),
             memory: None,
             _reservation: None,
@@ -136,6 +141,14 @@ impl SnapshotWriter {
     pub fn save_part(&mut self, part: &[u8]) -> Result<(), SnapshotError> {
         let path = self.dir.join(PART);
         private::write(&path, part).map_err(at(&path))
+    }
+
+    /// Stores the program at `path`, which has come to this node with the application. On the file system of
+    /// the snapshot it takes no space.
+    pub fn save_program(&mut self, path: &Path) -> Result<(), SnapshotError> {
+        program::link_or_copy(path, &self.dir.join(PROGRAM))?;
+        self.program = Some(path.to_owned());
+        Ok(())
     }
 
     /// Records the lengths of the tree's output files: from CRIU's images, or else as they are now. A removed
@@ -192,6 +205,7 @@ impl SnapshotWriter {
             identity: self.identity.clone(),
             origin,
             segment: self.segment.take(),
+            program: self.program.take(),
             outputs: std::mem::take(&mut self.outputs),
             files: records,
         };
@@ -207,13 +221,12 @@ impl SnapshotWriter {
     }
 
     /// Seals a snapshot whose files have come from elsewhere, if each is as `manifest` says. Where the tree
-    /// will have its segment file at another path, or other things are to be known of the application, these
-    /// are changed after that.
+    /// will have its files at other paths, or other things are to be known of the application, these are
+    /// changed after that.
     pub(crate) fn seal_as(
         mut self,
         manifest: &Manifest,
-        segment: Option<&Path>,
-        part: Option<&[u8]>,
+        Moved { segment, program, part }: Moved<'_>,
     ) -> Result<(), SnapshotError> {
         let damaged = |damage| SnapshotError::Damaged { dir: self.dir.clone(), damage };
         let found = files::seal(&self.dir, &[])?;
@@ -224,13 +237,14 @@ impl SnapshotWriter {
             same.map_or(Ok(()), |found| file.check(found.checksum)).map_err(damaged)?;
         }
         let mut manifest = manifest.clone();
-        // The launcher works there.
+        // The launcher works in that of the segment.
         let directory = |path: &Path| path.parent().unwrap_or(path).to_owned();
-        if let Some((path, known)) = segment.zip(manifest.segment.as_mut()) {
-            let moved =
-                images::rename_directory(&self.images_dir(), &directory(&known.path), &directory(path));
+        let known = [manifest.segment.as_mut().map(|known| &mut known.path), manifest.program.as_mut()];
+        for (path, known) in [segment, program].into_iter().zip(known) {
+            let Some((path, known)) = path.zip(known) else { continue };
+            let moved = images::rename_directory(&self.images_dir(), &directory(known), &directory(path));
             moved.map_err(|error| at(&self.dir)(io::Error::other(error)))?;
-            known.path = path.to_owned();
+            path.clone_into(known);
         }
         if let Some(part) = part {
             let path = self.dir.join(PART);
@@ -255,6 +269,17 @@ impl SnapshotWriter {
     pub(crate) fn part_path(&self) -> PathBuf {
         self.dir.join(PART)
     }
+}
+
+/// What is otherwise on the node to which a snapshot comes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moved<'a> {
+    /// The path of the segment file.
+    pub segment: Option<&'a Path>,
+    /// The path of the program, where the snapshot has one.
+    pub program: Option<&'a Path>,
+    /// What the daemon has stored of the application.
+    pub part: Option<&'a [u8]>,
 }
 
 impl Drop for SnapshotWriter {
@@ -373,6 +398,14 @@ impl Snapshot {
         let Some(record) = self.record(PART) else { return Ok(None) };
         files::verify_one(&self.dir, record)?;
         files::read_bounded(&self.dir.join(PART), PART_BYTES_MAX).map(Some)
+    }
+
+    /// Puts the program of the tree in its place, where it has come with the application and is not there.
+    pub fn place_program(&self) -> Result<(), SnapshotError> {
+        let Some((path, record)) = self.manifest.program.as_ref().zip(self.record(PROGRAM)) else {
+            return Ok(());
+        };
+        program::place(&self.dir.join(PROGRAM), record.checksum, path)
     }
 
     /// Refills the segment file at that path in place, after verifying the stored contents.

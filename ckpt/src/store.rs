@@ -220,6 +220,10 @@ impl Store {
         self.tiers.iter().map(|tier| tier.root.as_path())
     }
 
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = &Tier> {
+        self.tiers.iter()
+    }
+
     /// The first tier with enough free space.
     fn choose_tier(&self, needed: u64, reserved: &Reserved) -> Result<&Tier, StoreError> {
         let mut most = (0, &self.tiers[0]);
@@ -297,6 +301,24 @@ impl Store {
 
     /// The names of all applications that have snapshots, sealed or not.
     pub fn applications(&self) -> Result<BTreeSet<String>, StoreError> {
+        let mut names = self.all_applications()?;
+        let mut found = Ok(());
+        names.retain(|name| match self.has_snapshots(name) {
+            Ok(has) => has,
+            Err(error) => {
+                found = Err(error);
+                false
+            }
+        });
+        found.map(|()| names)
+    }
+
+    pub(crate) fn has_snapshots(&self, application: &str) -> Result<bool, StoreError> {
+        Ok(!self.epochs(application)?.is_empty())
+    }
+
+    /// The same, and those that have only a program.
+    pub(crate) fn all_applications(&self) -> Result<BTreeSet<String>, StoreError> {
         let mut names = BTreeSet::new();
         for Tier { root, .. } in &self.tiers {
             let entries = fs::read_dir(root).map_err(at(root))?;
@@ -323,7 +345,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes all snapshots of an application.
+    /// Removes all snapshots of an application, and its program.
     pub fn remove(&self, application: &str) -> Result<(), StoreError> {
         self.tiers.iter().try_for_each(|tier| remove_dir(&application_dir(tier, application)?))
     }
@@ -360,7 +382,7 @@ fn open_root(root: &Path) -> Result<(), SnapshotError> {
     Ok(private::check_trusted(root)?)
 }
 
-fn application_dir(tier: &Tier, name: &str) -> Result<PathBuf, StoreError> {
+pub(crate) fn application_dir(tier: &Tier, name: &str) -> Result<PathBuf, StoreError> {
     Ok(tier.root.join(plain(name)?))
 }
 

@@ -2,11 +2,12 @@
 //! it out.
 //!
 //! A daemon numbers all that it says to its master. The answer to a request that has come down the tree goes
-//! up the same tree ([`Saying`]); all else goes by the session. A daemon amid the tree gathers the answers of
-//! those below it and its own ([`Gathering`]), for [`WINDOW`] at most, and passes them on as one message; the
-//! uppermost one sends it by its session. The master brings what each daemon says into order, each once
-//! ([`InOrder`](crate::multicast::InOrder)), and says with every heartbeat how far it has come; so a daemon
-//! says again, by its own session, what was lost on the way.
+//! up the same tree ([`Saying`]), and so does the end of all ranks that were launched by it: the report of
+//! their termination (paper 004, §3.3). All else goes by the session. A daemon amid the tree gathers the
+//! answers of those below it and its own ([`Gathering`]), for [`WINDOW`] at most, and passes them on as one
+//! message; the uppermost one sends it by its session. The master brings what each daemon says into order,
+//! each once ([`InOrder`](crate::multicast::InOrder)), and says with every heartbeat how far it has come; so
+//! a daemon says again, by its own session, what was lost on the way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,8 +21,8 @@ use coswitch_policies::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    multicast::{Multicast, Subject},
-    protocol::{AppEvent, DaemonEvent},
+    multicast::{Asked, Multicast, Subject},
+    protocol::{AppEvent, AppRequest, DaemonEvent},
 };
 
 /// So long a daemon amid the tree waits for the answers of others.
@@ -43,6 +44,7 @@ pub struct Said {
 impl Said {
     const fn subject(&self) -> Option<Subject> {
         match self.event {
+            DaemonEvent::App { job, event: AppEvent::Exited } => Some(Subject::End(job)),
             DaemonEvent::App { job, .. } => Some(Subject::Job(job)),
             DaemonEvent::Primitive(_) => Some(Subject::GlobalMemory),
             _ => None,
@@ -96,6 +98,7 @@ impl Saying {
     pub fn say(&mut self, now: Instant, event: DaemonEvent) -> Way {
         self.last += 1;
         let is_by_tree = match &event {
+            DaemonEvent::App { job, event: AppEvent::Exited } => self.asked.remove(&Subject::End(*job)),
             DaemonEvent::App { job, event } => is_answer(event) && self.asked.remove(&Subject::Job(*job)),
             DaemonEvent::Primitive(_) => self.asked.remove(&Subject::GlobalMemory),
             _ => false,
@@ -166,12 +169,20 @@ impl Gathering {
     }
 
     /// A request has come, and its parts go on. Returns answers to the request before.
-    pub fn on_request(&mut self, request: &Multicast) -> Option<Onward> {
+    pub fn on_request(&mut self, request: &Multicast) -> Vec<Onward> {
         let tree = ControlTree::new(request.radix, request.nodes, request.failed.clone());
-        let open = request.to.keys().copied().collect();
-        let waiting = Waiting { up: tree.parent(self.node), open, said: Vec::new(), due: None };
-        let before = self.waiting.insert(request.asked.subject(), waiting)?;
-        (!before.said.is_empty()).then_some((before.up, before.said))
+        let up = tree.parent(self.node);
+        let open: BTreeSet<NodeId> = request.to.keys().copied().collect();
+        let wait = |subject| {
+            let waiting = Waiting { up, open: open.clone(), said: Vec::new(), due: None };
+            self.waiting.insert(subject, waiting)
+        };
+        let mut before: Vec<Waiting> = request.asked.subjects().filter_map(wait).collect();
+        // Nodes whose ranks have been ended for it say no more that they have ended.
+        if let Asked::App { job, request: AppRequest::Release { .. } } = request.asked {
+            before.extend(self.waiting.remove(&Subject::End(job)));
+        }
+        combined(before.into_iter().map(|before| (before.up, before.said)))
     }
 
     /// Answers of this daemon, or of one below it.
@@ -218,7 +229,7 @@ impl Gathering {
 fn combined(onward: impl Iterator<Item = Onward>) -> Vec<Onward> {
     let mut messages: BTreeMap<Place, Vec<Said>> = BTreeMap::new();
     onward.for_each(|(place, said)| messages.entry(place).or_default().extend(said));
-    messages.into_iter().collect()
+    messages.into_iter().filter(|(_, said)| !said.is_empty()).collect()
 }
 
 #[cfg(test)]

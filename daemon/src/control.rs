@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     answers::{Gathering, Said},
-    app::{AppHandle, NodeServices, Note, SavedPart},
+    app::{AppHandle, NodeServices, Note, SavedPart, Written},
     cgroup::Patience,
     following::{Following, Then},
     memory_news::MemoryNews,
@@ -41,6 +41,7 @@ use crate::{
 
 mod hand_over;
 mod in_order;
+mod programs;
 
 pub(crate) use hand_over::HandedOver;
 
@@ -102,6 +103,9 @@ pub(crate) struct Control {
     gathering: Gathering,
     /// Of the primitives. It outlives a master, but not the daemon.
     global: primitives::Memory,
+    program: Option<programs::Program>,
+    /// To this loop, which [`Control::run`] gives it.
+    written: UnboundedSender<Written>,
     /// The first event of a daemon that goes on with the parts of another program.
     took_over: Option<DaemonEvent>,
     memory: MemoryNews,
@@ -129,6 +133,8 @@ impl Control {
             heard: Arc::default(),
             gathering,
             global: primitives::Memory::default(),
+            program: None,
+            written: unbounded_channel().0,
             took_over: None,
             memory,
             patience: Patience::default(),
@@ -163,6 +169,8 @@ impl Control {
         let mut ticks = 0;
         let (_, nobody) = unbounded_channel();
         let mut requests = nobody;
+        let (to_loop, mut written) = unbounded_channel();
+        self.written = to_loop;
         loop {
             let (give_up, gathered) = (self.following.due(), self.gathering.due());
             tokio::select! {
@@ -219,6 +227,7 @@ impl Control {
                 }
                 Some(event) = plane.recv() => self.on_plane(event),
                 Some(passed) = passed_on.recv() => self.on_passed_on(passed),
+                Some(fragment) = written.recv() => self.on_written(fragment),
                 Some(said) = said.recv() => {
                     let onward = self.gathering.on_answers(Instant::now(), vec![said]);
                     self.send_on(onward);
@@ -329,19 +338,19 @@ impl Control {
         if let AppRequest::FetchCopy(fetch) = &request
             && !self.apps.contains_key(&job)
         {
-            let (handle, task) = AppHandle::start(Arc::clone(&self.node), job, None);
-            let held = Held { job, launched: None, placement: fetch.placement.clone() };
-            self.apps.insert(job, App { handle, task, held, is_released: false });
+            self.begin_part(Held { job, launched: None, placement: fetch.placement.clone() });
         }
-        if let AppRequest::Launch(launch) = &request {
-            // A part from before, which the head node has given up, goes first.
-            let before = self.apps.remove(&job).map(|app| {
-                app.handle.release(Arc::clone(&self.node), job);
-                app.task
-            });
-            let (handle, task) = AppHandle::start(Arc::clone(&self.node), job, before);
-            let held = Held::by(job, launch);
-            self.apps.insert(job, App { handle, task, held, is_released: false });
+        match &request {
+            AppRequest::Launch(launch) if !self.has_begun(job, launch.life) => {
+                self.begin_part(Held::by(job, launch));
+            }
+            AppRequest::Receive(receive) => {
+                let placement = receive.placement.clone();
+                self.begin_part(Held { job, launched: Some(receive.life), placement });
+                self.begin_receiving(job, receive);
+            }
+            AppRequest::Release { .. } => self.end_receiving(job),
+            _ => {}
         }
         if let (AppRequest::GoBack { placement, .. }, Some(app)) = (&request, self.apps.get_mut(&job)) {
             app.held.placement.clone_from(placement);
@@ -376,6 +385,22 @@ impl Control {
             }
         };
         self.node.tell(DaemonEvent::App { job, event: answer });
+    }
+
+    /// A part from before, which the head node has given up, goes first.
+    fn begin_part(&mut self, held: Held) {
+        let job = held.job;
+        let before = self.apps.remove(&job).map(|app| {
+            app.handle.release(Arc::clone(&self.node), job);
+            app.task
+        });
+        let (handle, task) = AppHandle::start(Arc::clone(&self.node), job, before);
+        self.apps.insert(job, App { handle, task, held, is_released: false });
+    }
+
+    /// Whether the program of this launch has come, or is on its way.
+    fn has_begun(&self, job: JobId, life: u32) -> bool {
+        self.apps.get(&job).is_some_and(|app| app.held.launched == Some(life) && !app.is_released)
     }
 
     fn drop_copies(&self, job: JobId, from: Epoch, to: Epoch) {
@@ -475,7 +500,9 @@ impl Control {
                 self.node.store.remove(&name)?;
             }
         }
-        Ok(())
+        // Of applications that had not been parked.
+        let is_kept = |name: &str| job_of(name).is_some_and(|job| self.apps.contains_key(&job));
+        Ok(self.node.store.remove_programs_but(is_kept)?)
     }
 
     /// Adopts what is whole of that which the daemon before has left. The rest goes on from its snapshots, if

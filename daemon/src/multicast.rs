@@ -34,6 +34,8 @@ pub enum Subject {
     Job(JobId),
     GlobalMemory,
     Slices,
+    /// The ends of all its ranks.
+    End(JobId),
 }
 
 impl Asked {
@@ -44,6 +46,15 @@ impl Asked {
             Self::Primitive(_) => Subject::GlobalMemory,
             Self::Strobe(_) => Subject::Slices,
         }
+    }
+
+    /// All that is going to be said because of it.
+    pub fn subjects(&self) -> impl Iterator<Item = Subject> {
+        let end = match self {
+            Self::App { job, request: AppRequest::Launch(_) } => Some(Subject::End(*job)),
+            _ => None,
+        };
+        std::iter::once(self.subject()).chain(end)
     }
 }
 

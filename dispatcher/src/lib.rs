@@ -26,7 +26,7 @@ use crate::{
     app::{Adoption, App, Input, Output, Timeouts},
     deadline::Deadline,
     protocol::{LaunchSpec, Order, Report},
-    sessions::{Sessions, replace::Hold},
+    sessions::{Sessions, programs, replace::Hold},
 };
 
 /// A message to the task of a dispatcher.
@@ -89,8 +89,11 @@ impl Dispatcher {
         let (notes, mut inbox) = unbounded_channel();
         let mut nodes = app.nodes().clone();
         sessions.register(job, nodes.clone(), notes.clone());
+        let own = notes.downgrade();
         let task = async move {
             let mut deadline = Deadline::default();
+            // Dropped, it sends no more.
+            let mut sending = None;
             while !app.has_ended() {
                 let due = deadline.due();
                 let timer = sleep_until(due.unwrap_or_else(|| Instant::now() + timeouts.dump).into());
@@ -126,6 +129,7 @@ impl Dispatcher {
                             let nodes = ways::asked_as_well(node, &request, &mut outputs);
                             sessions.ask(&nodes, job, &request);
                         }
+                        Output::Send => sending = Some(programs::send(&sessions, app.parcel(job), &own)),
                         Output::Tell(report) => drop(reports.send((job, report))),
                         Output::Arm(limit) => deadline.arm(Instant::now(), limit),
                         Output::Settled => sessions.on_hold(job, Hold::Settled),
@@ -133,6 +137,7 @@ impl Dispatcher {
                         Output::NotPaused(reason) => sessions.on_hold(job, Hold::Refused(reason)),
                     }
                 }
+                sending.take_if(|_| !app.is_sending());
                 if app.settled_nodes().is_some_and(|settled| *settled != nodes) {
                     nodes.clone_from(app.nodes());
                     sessions.place(job, &nodes);

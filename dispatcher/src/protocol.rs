@@ -32,11 +32,25 @@ pub struct LaunchSpec {
     pub park: Park,
     /// How its snapshots are copied to other nodes.
     pub copies: CopyRule,
+    pub delivery: Delivery,
+}
+
+/// How a program comes to the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// They see it at its path.
+    #[default]
+    Shared,
+    /// The master reads it there and sends it to them.
+    Sent,
 }
 
 /// To the master, about one application.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
+    /// All nodes have the program of a launch, which follows.
+    Sent { bytes: Bytes, took: Duration },
     /// All ranks on all nodes compute.
     Running,
     /// All ranks on all nodes are in memory and stopped, and the network holds none of their messages.

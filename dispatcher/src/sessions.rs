@@ -3,6 +3,7 @@
 
 mod outgoing;
 mod primitives;
+pub(crate) mod programs;
 pub mod replace;
 
 use std::{
@@ -71,6 +72,8 @@ pub struct Sessions {
     joining: Arc<tokio::sync::Mutex<()>>,
     /// One daemon after the other is replaced.
     replacing: Arc<tokio::sync::Mutex<()>>,
+    /// One program after the other is sent.
+    launching: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Who the daemons hear.
@@ -164,6 +167,7 @@ impl Sessions {
             master: Arc::new(master),
             joining: Arc::default(),
             replacing: Arc::default(),
+            launching: Arc::default(),
         };
         for (node, reason) in absent {
             sessions.routing().lose(*node, None, reason);

@@ -177,7 +177,7 @@ impl Past {
 pub(crate) mod tests {
     use std::fs;
 
-    use coswitch_dispatcher::protocol::Wait;
+    use coswitch_dispatcher::protocol::{Delivery, Wait};
     use coswitch_policies::Bytes;
     use coswitch_report::journal::{Event, JobOutcome, RunEvent};
 
@@ -189,6 +189,7 @@ pub(crate) mod tests {
             id: JobId(id),
             name: format!("job-{id}"),
             program: "/bin/true".into(),
+            delivery: Delivery::default(),
             arguments: vec!["ä\n".into()],
             ranks: 2,
             memory: Bytes::mib(1),

@@ -248,6 +248,8 @@ const CASES: &[Case] = cases![
         line 2, "scheduler.short_of_memory", ["1600TiB on node-0, which has 900TiB", "write `sequential`"];
     "jobs that stay in memory and always leave it": "quantum: 10s" => "park: suspend\n  residency: none",
         line 8, "scheduler.residency", ["`park: suspend` never does", "leave `residency` out"];
+    "an unknown way of a program": "count: 2" => "program: send",
+        line 13, "jobs[0].program", ["did you mean `sent`?", "shared, sent"];
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];
     "hosts whose links have a rate": "nodes: 2" => "nodes: [alpha, beta]", line 4, "cluster.network.rate",
         ["only the links of virtual nodes"];

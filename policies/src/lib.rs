@@ -9,6 +9,7 @@
 //! | [`units`], [`ids`] | bytes, rates and times; identifiers of jobs, nodes and slots |
 //! | [`job`], [`cluster`], [`placement`] | specification of a job; the nodes; assignment of ranks to nodes |
 //! | [`control_tree`] | how an order would reach many nodes |
+//! | [`launching`] | how a program is sent to the nodes of a job |
 //! | [`partners`] | which nodes hold the copy of a node's snapshots |
 //! | [`primitives`] | XFER-AND-SIGNAL, TEST-EVENT and COMPARE-AND-WRITE on the nodes |
 //! | [`strobe`] | warm gang switching: slices for jobs that all stay in memory |
@@ -21,6 +22,7 @@ pub mod ids;
 pub mod cluster;
 pub mod control_tree;
 pub mod job;
+pub mod launching;
 pub mod local;
 pub mod metrics;
 pub mod partners;

@@ -99,6 +99,8 @@ pub struct ClusterSpec {
     pub local: Option<Technique>,
     /// Whether daemons wait for another master when theirs has gone.
     pub standing: bool,
+    /// What the first directory of the store takes; `None`: as much as there is.
+    pub store_max: Option<Bytes>,
 }
 
 /// More jobs than any test launches.
@@ -159,6 +161,7 @@ impl TestCluster {
         let test_dir = TestDir::new(&run);
         let dirs = [STORE.into(), format!("{STORE}-2")].map(|name| test_dir.path().join(name));
         let mut stores = dirs.clone().map(Tier::unbounded).to_vec();
+        stores[0].bytes_max = cluster_spec.store_max.map(|most| most.0);
         if cluster_spec.two_tiers {
             stores[0].bytes_max = Some(FIRST_TIER.0);
         } else {
@@ -251,6 +254,7 @@ impl TestCluster {
             wait: spec.wait,
             park: spec.park,
             copies: CopyRule::default(),
+            delivery: spec.delivery,
         };
         let (sessions, reports) = (self.sessions.clone(), self.report_to.clone());
         let _in_runtime = self.runtime.enter();
@@ -426,7 +430,7 @@ impl TestCluster {
                 launched.parked += 1;
             }
             Report::Unlaunched => launched.status = JobStatus::Unlaunched,
-            Report::Survived { .. } => {}
+            Report::Survived { .. } | Report::Sent { .. } => {}
             Report::WentBack { epoch, .. } => launched.went_back.push(epoch),
             Report::Ended(outcome) => launched.status = JobStatus::Ended(outcome),
             Report::Mended { what } => launched.mended.push(what),

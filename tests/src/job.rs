@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use coswitch_daemon::protocol::{Park, Wait};
-use coswitch_dispatcher::protocol::AppOutcome;
+use coswitch_dispatcher::protocol::{AppOutcome, Delivery};
 use coswitch_examples::{Program, python_script};
 use coswitch_policies::NodeId;
 
@@ -21,6 +21,7 @@ pub struct TestJob {
     pub says: Option<&'static str>,
     pub wait: Wait,
     pub park: Park,
+    pub delivery: Delivery,
 }
 
 const VERIFIED: &str = "VERIFICATION SUCCESSFUL";
@@ -52,6 +53,7 @@ impl TestJob {
             says,
             wait: Wait::default(),
             park: Park::default(),
+            delivery: Delivery::default(),
         }
     }
 
@@ -65,6 +67,12 @@ impl TestJob {
     #[must_use]
     pub fn waiting(self, wait: Wait) -> Self {
         Self { wait, ..self }
+    }
+
+    /// Its program is sent to its nodes.
+    #[must_use]
+    pub fn sent(self) -> Self {
+        Self { delivery: Delivery::Sent, ..self }
     }
 
     #[must_use]

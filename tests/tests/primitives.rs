@@ -39,7 +39,7 @@ fn lost(node: NodeId) -> Outcome {
 }
 
 fn block() -> Value {
-    Value::Block((0..100_000u32).flat_map(u32::to_le_bytes).collect())
+    Value::Block((0..100_000u32).flat_map(u32::to_le_bytes).collect::<Vec<u8>>().into())
 }
 
 fn put(cluster: &TestCluster, nodes: &[NodeId], value: Value) -> Outcome {

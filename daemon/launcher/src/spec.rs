@@ -27,6 +27,9 @@ pub struct LauncherSpec {
     pub ranks: Vec<RankSpec>,
     /// Program and arguments. A program without `/` is looked up in the `PATH` of `env`.
     pub command: Vec<String>,
+    /// The file that is executed, where it is another one than `command` names.
+    #[serde(default)]
+    pub program: Option<PathBuf>,
     /// Environment of the ranks. The launcher adds only the variables of the driver and of PMI.
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,

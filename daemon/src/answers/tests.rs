@@ -5,7 +5,7 @@ use coswitch_policies::JobId;
 use super::*;
 use crate::{
     multicast::{Asked, Target},
-    protocol::AppRequest,
+    protocol::{AppRequest, LaunchRequest, Park, Wait},
 };
 
 const JOB: JobId = JobId(7);
@@ -39,10 +39,10 @@ fn shown(onward: Option<Onward>) -> Option<(Place, Vec<u32>)> {
 fn answers_of_a_whole_subtree_go_on_as_one_at_once() {
     let now = Instant::now();
     let mut leaf = Gathering::new(NodeId(6));
-    assert!(leaf.on_request(&request([6])).is_none());
+    assert!(leaf.on_request(&request([6])).is_empty());
     assert_eq!(shown(leaf.on_said(now, said(6, 1))), Some((Place::Node(NodeId(2)), vec![6])));
     let mut inner = Gathering::new(NodeId(0));
-    assert!(inner.on_request(&request([0, 2, 3, 6])).is_none());
+    assert!(inner.on_request(&request([0, 2, 3, 6])).is_empty());
     for node in [6, 0, 3] {
         assert_eq!(shown(inner.on_said(now, said(node, 1))), None);
     }
@@ -54,7 +54,7 @@ fn answers_of_a_whole_subtree_go_on_as_one_at_once() {
 fn no_answer_waits_long_for_others() {
     let now = Instant::now();
     let mut inner = Gathering::new(NodeId(0));
-    assert!(inner.on_request(&request([0, 2, 3])).is_none());
+    assert!(inner.on_request(&request([0, 2, 3])).is_empty());
     assert_eq!(shown(inner.on_said(now, said(3, 1))), None);
     assert_eq!(shown(inner.on_said(now + WINDOW / 2, said(2, 1))), None);
     assert_eq!(inner.due(), Some(now + WINDOW));
@@ -69,9 +69,9 @@ fn no_answer_waits_long_for_others() {
 fn the_next_request_holds_no_answer_back() {
     let now = Instant::now();
     let mut inner = Gathering::new(NodeId(0));
-    assert!(inner.on_request(&request([2, 3])).is_none());
+    assert!(inner.on_request(&request([2, 3])).is_empty());
     assert_eq!(shown(inner.on_said(now, said(3, 1))), None);
-    assert_eq!(shown(inner.on_request(&request([2, 3]))), Some((Place::Master, vec![3])));
+    assert_eq!(shown(inner.on_request(&request([2, 3])).pop()), Some((Place::Master, vec![3])));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn an_answer_goes_by_the_tree_once_and_again_by_the_session_where_it_is_not_hear
     assert!(!is_by_tree(&mut saying, answer()), "it was asked by its session");
     saying.on_asked(Subject::Job(JOB));
     let exited = DaemonEvent::App { job: JOB, event: AppEvent::Exited };
-    assert!(!is_by_tree(&mut saying, exited), "that is no answer");
+    assert!(!is_by_tree(&mut saying, exited), "its launch has come by the session");
     assert!(is_by_tree(&mut saying, answer()));
     assert!(!is_by_tree(&mut saying, answer()), "another request was meant");
     assert!(saying.on_heard(now, 2).is_empty(), "it may be on its way");
@@ -93,4 +93,62 @@ fn an_answer_goes_by_the_tree_once_and_again_by_the_session_where_it_is_not_hear
     assert!(is_by_tree(&mut saying, answer()));
     assert!(saying.on_heard(now + AGAIN_AFTER, 5).is_empty());
     assert!(saying.close().is_empty(), "the master has heard all");
+}
+
+fn launch(nodes: impl IntoIterator<Item = u32>) -> Multicast {
+    let launch = LaunchRequest {
+        name: "app".into(),
+        placement: Vec::new(),
+        command: Vec::new(),
+        env: Vec::new(),
+        cwd: "/".into(),
+        umask: 0,
+        output: "/".into(),
+        wait: Wait::default(),
+        park: Park::default(),
+        life: 1,
+        program: None,
+    };
+    let asked = Asked::App { job: JOB, request: AppRequest::Launch(Box::new(launch)) };
+    Multicast { asked, ..request(nodes) }
+}
+
+fn ended(node: u32, number: u64) -> Said {
+    Said { event: DaemonEvent::App { job: JOB, event: AppEvent::Exited }, ..said(node, number) }
+}
+
+/// Other answers come between the launch and the end.
+#[test]
+fn the_end_of_all_ranks_goes_up_as_one_report_however_late() {
+    let now = Instant::now();
+    let mut inner = Gathering::new(NodeId(0));
+    assert!(inner.on_request(&launch([0, 2, 3, 6])).is_empty());
+    let later = now + 1000 * WINDOW;
+    for node in [0, 2, 3, 6] {
+        let all = shown(inner.on_said(now, said(node, 1)));
+        assert_eq!(all.is_some(), node == 6);
+    }
+    assert!(inner.on_request(&request([0, 2, 3, 6])).is_empty());
+    for node in [2, 6, 0] {
+        assert_eq!(shown(inner.on_said(later, ended(node, 2))), None);
+    }
+    assert_eq!(shown(inner.on_said(later, ended(3, 2))), Some((Place::Master, vec![2, 6, 0, 3])));
+
+    let mut saying = Saying::new(NodeId(3), 1);
+    launch([3]).asked.subjects().for_each(|subject| saying.on_asked(subject));
+    let event = ended(3, 1).event;
+    assert!(matches!(saying.say(now, event.clone()), Way::Tree(_)));
+    assert!(matches!(saying.say(now, event), Way::Session(_)), "of another launch, by the session");
+}
+
+#[test]
+fn a_job_that_is_released_is_not_waited_for() {
+    let now = Instant::now();
+    let mut inner = Gathering::new(NodeId(0));
+    assert!(inner.on_request(&launch([0, 2])).is_empty());
+    assert_eq!(shown(inner.on_said(now, ended(2, 1))), None);
+    let release = Asked::App { job: JOB, request: AppRequest::Release { last_word: None } };
+    let before = inner.on_request(&Multicast { asked: release, ..request([0, 2]) });
+    assert_eq!(before.len(), 1, "what was said goes on");
+    assert_eq!(shown(inner.on_said(now, ended(0, 1))), Some((Place::Master, vec![0])), "by itself");
 }

@@ -46,6 +46,8 @@ struct Dump {
     channels: Vec<u8>,
     /// A [`super::SavedPart`].
     part: Vec<u8>,
+    /// Where it has come with the application.
+    program: Option<PathBuf>,
     /// The processes stay in memory.
     stays: bool,
 }
@@ -98,7 +100,11 @@ impl Part {
         let channels = self.node.plane.ask(|reply| Command::ChannelStates(self.job, epoch, reply)).await;
         let part = self.save().map_err(Failure::alive)?;
         let resources = self.resources();
+        let sent = resources.launch.program.as_ref();
+        let program = self.sent_program(sent).await.map_err(Failure::alive)?;
         let resident = resources.cgroup.used().map_err(Failure::alive)?;
+        // Another file system than that of the program takes it anew.
+        let resident = resident.saturating_add(Bytes(sent.map_or(0, |sent| sent.bytes)));
         let dump = Dump {
             node: Arc::clone(&self.node),
             job: self.job,
@@ -110,6 +116,7 @@ impl Part {
             outputs: outputs(&self.node, &resources.launch),
             channels: channels.ok_or_else(|| Failure::alive("the data plane has ended"))?,
             part,
+            program,
             stays,
         };
         let (store, job) = (self.node.store.clone(), self.job.to_string());
@@ -156,6 +163,9 @@ impl Dump {
         writer.save_channels(&self.channels).map_err(Failure::alive)?;
         writer.save_part(&self.part).map_err(Failure::alive)?;
         writer.save_segment(&self.segment.path).map_err(Failure::alive)?;
+        if let Some(program) = &self.program {
+            writer.save_program(program).map_err(Failure::alive)?;
+        }
         let request = DumpRequest {
             root: Pid::from_raw(self.root),
             freeze_cgroup: self.freezer,

@@ -33,6 +33,7 @@ impl Part {
         if !matches!(self.state, State::Absent) {
             return Err(Failure::alive("it has been launched already"));
         }
+        let sent = self.sent_program(launch.program.as_ref()).await.map_err(Failure::dead)?;
         let segment = self.make_segment(&launch).map_err(Failure::dead)?;
         let file = SegmentFile::at(segment.path()).map_err(Failure::dead)?;
         let cgroup = self.node.cgroup.job(&self.job.to_string()).map_err(Failure::dead)?;
@@ -44,7 +45,7 @@ impl Part {
         self.node.plane.tell(Command::SetLife(self.job, launch.life));
         self.told.life = launch.life;
         let linked = self.unless_released(self.node.ensure_links(&launch.placement)).await;
-        let spec = self.spec(&launch, &cgroup);
+        let spec = LauncherSpec { program: sent, ..self.spec(&launch, &cgroup) };
         self.resources = Some(Resources { cgroup, segment, file, launch });
         linked?.map_err(Failure::dead)?;
         let program = self.node.config.launcher.clone();
@@ -95,6 +96,7 @@ impl Part {
             world_size: u32::try_from(launch.placement.len()).expect("checked when the segment was made"),
             ranks: ranks.collect(),
             command: launch.command.clone(),
+            program: None,
             env: launch.env.clone(),
             cwd: launch.cwd.clone(),
             umask: launch.umask,

@@ -26,6 +26,7 @@ mod handed;
 mod launch;
 mod paged;
 mod part;
+mod program;
 mod ranks;
 mod release;
 mod restore;
@@ -56,7 +57,7 @@ use tracing::{Instrument, info_span};
 
 pub(crate) use self::launch::SEGMENT;
 use self::part::Part;
-pub use self::{part::Note, saved::SavedPart, services::NodeServices};
+pub use self::{part::Note, program::Written, saved::SavedPart, services::NodeServices};
 use crate::{handover::HandedPart, survival::Record};
 
 /// A release kills this often: a step that began just before has new processes.

@@ -11,14 +11,19 @@ use std::{
 
 use coswitch_ckpt::{Restored, SegmentFile};
 use coswitch_launcher::protocol::{Assembler, LauncherEvent};
-use coswitch_policies::{Bytes, Epoch, JobId};
+use coswitch_policies::{Bytes, Epoch, JobId, primitives::SharedBytes};
 use coswitch_ring::Segment;
 use tokio::{
     sync::{mpsc::UnboundedSender, oneshot},
     time::{interval, sleep},
 };
 
-use super::{KILL_EVERY, describe::Told, services::NodeServices};
+use super::{
+    KILL_EVERY,
+    describe::Told,
+    program::{Incoming, Written},
+    services::NodeServices,
+};
 use crate::{
     cgroup::JobCgroup,
     children::Child,
@@ -34,6 +39,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 pub enum Note {
     /// From the head node; a release is [`Note::Release`].
     Request(AppRequest),
+    /// Of a program that comes; the sender is told when it is written.
+    Fragment(SharedBytes, UnboundedSender<Written>),
     /// End, and remove everything.
     Release,
     /// End, and leave the snapshots of a parked part for another daemon.
@@ -107,6 +114,8 @@ pub(super) struct Part {
     pub(super) job: JobId,
     pub(super) state: State,
     pub(super) resources: Option<Resources>,
+    /// The program of the launch that follows.
+    pub(super) incoming: Option<Incoming>,
     pub(super) launcher: Assembler<LauncherEvent>,
     /// How far this daemon has read what the launcher has sent, and acted upon it.
     pub(super) read_to: u64,
@@ -145,6 +154,7 @@ impl Part {
             job,
             state: State::Absent,
             resources: None,
+            incoming: None,
             launcher: Assembler::default(),
             read_to: 0,
             recorded: None,

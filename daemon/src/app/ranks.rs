@@ -51,12 +51,13 @@ impl Part {
     }
 
     fn tell_exit(&self, rank: u32, exit: Exit) {
-        let output = &self.resources().launch.output;
-        let last_output = if exit == Exit::Status(0) { String::new() } else { last_output(output, rank) };
-        if exit != Exit::Status(0) {
-            let end = RankEnd { rank, exit: exit.clone(), last_output: last_output.clone() };
-            let _ = self.told.failed_rank.set(end);
+        // The end of all of them says that.
+        if exit == Exit::Status(0) {
+            return;
         }
+        let last_output = last_output(&self.resources().launch.output, rank);
+        let end = RankEnd { rank, exit: exit.clone(), last_output: last_output.clone() };
+        let _ = self.told.failed_rank.set(end);
         self.tell(AppEvent::RankExited { rank, exit, last_output });
     }
 

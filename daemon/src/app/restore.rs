@@ -111,6 +111,7 @@ fn restore_snapshot(
     let channels = snapshot.channels()?.unwrap_or_default();
     let part = SavedPart::of(&snapshot)?;
     snapshot.load_segment(&segment.path)?;
+    snapshot.place_program()?;
     let mut request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
     request.arena = Some(node.arena.clone());
     let restored = snapshot.restore(&node.criu, &request)?;

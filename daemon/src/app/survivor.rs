@@ -47,7 +47,8 @@ pub(super) const fn begins_step(note: &Note) -> bool {
         ),
         Note::Plane(event) => !matches!(event, AppPlaneEvent::FromLauncher { .. }),
         Note::Release | Note::Leave | Note::LeaveSealed => true,
-        Note::HandOver(_)
+        Note::Fragment(..)
+        | Note::HandOver(_)
         | Note::Forget
         | Note::StandStill
         | Note::GoOn

@@ -46,6 +46,7 @@ impl Part {
                 }
                 Some(Note::Forget) => break,
                 Some(Note::Request(request)) => self.on_request(request).await,
+                Some(Note::Fragment(bytes, written)) => self.on_fragment(bytes, &written).await,
                 Some(Note::Plane(event)) => self.on_plane(event).await,
                 Some(Note::StandStill) => self.stand_still().await,
                 Some(Note::GoOn) => self.go_on(),
@@ -103,6 +104,7 @@ impl Part {
                 Ok(()) => return,
                 Err(failure) => (Step::Run, Err(failure)),
             },
+            AppRequest::Receive(request) => return self.receive(*request).await,
             AppRequest::Release { .. } | AppRequest::DropCopies { .. } => {
                 unreachable!("carried out elsewhere")
             }

@@ -51,7 +51,9 @@ impl Control {
         let before = self.gathering.on_request(&multicast);
         self.send_on(before);
         if let Some(number) = multicast.number_for(own, self.node.incarnation) {
-            self.node.events.on_asked(multicast.asked.subject());
+            for subject in multicast.asked.subjects() {
+                self.node.events.on_asked(subject);
+            }
             self.asked.push(number, multicast.asked);
             self.carry_out();
         }
@@ -61,6 +63,7 @@ impl Control {
         if let Some(answer) = self.global.on_message(message) {
             self.node.tell(DaemonEvent::Primitive(answer));
         }
+        self.take_fragments();
     }
 
     /// Carries out the requests before which none is missing.

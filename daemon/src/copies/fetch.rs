@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use coswitch_ckpt::{copies::Returning, manifest::Manifest};
+use coswitch_ckpt::{copies::Returning, manifest::Manifest, snapshot::Moved};
 use coswitch_policies::{Bytes, JobId, NodeId};
 use rustls::{ClientConnection, StreamOwned};
 use tracing::warn;
@@ -121,7 +121,9 @@ pub(crate) fn fetch(
     // The ranks map the segment of this node, and it has to know where the others are.
     let part = SavedPart::placed(&begun.part()?, &request.placement)?;
     let segment = node.config.shm(job).join(SEGMENT);
-    Ok(Bytes(begun.seal(Some(&segment), Some(&part))?))
+    let program = begun.program().map(|path| node.store.program_path(&job.to_string(), path)).transpose()?;
+    let moved = Moved { segment: Some(&segment), program: program.as_deref(), part: Some(&part) };
+    Ok(Bytes(begun.seal(moved)?))
 }
 
 /// Which holder is asked for which chunks: its first one that is there.

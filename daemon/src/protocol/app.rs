@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use coswitch_ckpt::Checksum;
 use coswitch_policies::{Bytes, Epoch, NodeId, Scatter, local::Waiting};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -58,6 +59,28 @@ pub enum AppRequest {
     /// Remove what the node holds of other nodes' snapshots of this application, of the epochs from the first
     /// to the last. There is no answer.
     DropCopies { from: Epoch, to: Epoch },
+    /// Keep a program that comes in fragments through the node's global memory
+    /// ([`coswitch_policies::launching`]), for the launch in this life, which follows. It is answered by what
+    /// the node writes there, or by a failure of [`Step::Launch`].
+    Receive(Box<ReceiveRequest>),
+}
+
+/// A program that comes to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiveRequest {
+    pub program: SentProgram,
+    pub life: u32,
+    /// The node of each rank.
+    pub placement: Vec<NodeId>,
+}
+
+/// A program that nodes do not see at its path: it is sent to them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentProgram {
+    /// Of its file.
+    pub name: String,
+    pub bytes: u64,
+    pub checksum: Checksum,
 }
 
 /// Which snapshot a node is to get from copies.
@@ -97,6 +120,9 @@ pub struct LaunchRequest {
     /// where it is launched or goes back without a cut; no two have the same number.
     #[serde(default)]
     pub life: u32,
+    /// The program has come to the node, which executes it in place of the one at the path in `command`.
+    #[serde(default)]
+    pub program: Option<SentProgram>,
 }
 
 /// How an application leaves memory.
@@ -263,7 +289,8 @@ pub enum AppEvent {
     /// Everything of the application is gone from this node.
     Released,
     Holds(Box<Holding>),
-    /// `last_output`: the end of what the rank wrote to stderr, or else to stdout; empty after status 0.
+    /// Otherwise than with status 0. `last_output`: the end of what the rank wrote to stderr, or else to
+    /// stdout.
     RankExited {
         rank: u32,
         exit: Exit,

@@ -122,6 +122,7 @@ fn doing(state: &State) -> &'static str {
     match state {
         State::Adopting { .. } => "asking what the nodes hold",
         State::Clearing { .. } => "removing what was launched in part",
+        State::Sending => "sending its program",
         State::Launching { .. } => "launching",
         State::Dumping { .. } => "dumping",
         State::Checkpointing { .. } => "writing a checkpoint",

@@ -2,7 +2,7 @@
 //! and returns requests, reports and time-outs.
 //!
 //! ```text
-//!   Idle ─Launch─▶ Launching ─▶ Running                                  ─▶ when all nodes have answered
+//!   Idle ─Launch─▶ (Sending ─▶) Launching ─▶ Running                     ─▶ when all nodes have answered
 //!
 //!   Running ─Suspend, Park─▶ Cutting ┬Suspend─▶ Suspended
 //!                               │    └Park────▶ Dumping ─▶ Parked
@@ -50,6 +50,7 @@ mod checkpoint;
 mod come_back;
 mod copies;
 mod end;
+mod launch;
 mod leave;
 mod lost;
 mod moving;
@@ -58,7 +59,7 @@ mod snapshots;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use coswitch_daemon::protocol::{AppEvent, AppRequest, HeldCopy, LaunchRequest, Step};
+use coswitch_daemon::protocol::{AppEvent, AppRequest, HeldCopy, SentProgram, Step};
 use coswitch_policies::{Bytes, Epoch, NodeId, Residence};
 
 use crate::{
@@ -90,6 +91,10 @@ pub enum Input {
     /// The part of a lost node is to go to another one, which has none; answered by [`Report::Moved`] or
     /// [`Report::NotMoved`].
     Move { from: NodeId, to: NodeId },
+    /// The program of a launch is on its way: all nodes have more of it.
+    MoreSent,
+    /// It is there, or was not sent.
+    Sent(Result<(SentProgram, Report), String>),
     /// The time-out armed last has run out.
     TimedOut,
     /// The daemon of a node will be replaced: take no further orders, and answer with [`Output::Settled`]
@@ -105,6 +110,8 @@ pub enum Input {
 pub enum Output {
     /// To a daemon.
     Ask(NodeId, AppRequest),
+    /// Sends the program to all nodes; answered by [`Input::Sent`].
+    Send,
     /// To the master.
     Tell(Report),
     /// Arms the one time-out in place of the one before, or disarms it.
@@ -174,6 +181,8 @@ enum State {
     Clearing {
         waiting: Nodes,
     },
+    /// The program is on its way to the nodes.
+    Sending,
     Launching {
         waiting: Nodes,
     },
@@ -387,6 +396,8 @@ impl App {
             Input::NodeLost(..) | Input::NodeBack(_) => {}
             Input::Move { from, to } => self.on_move(from, to),
             Input::HoldsCopies(node, copies) => self.copies.on_held(node, copies),
+            Input::MoreSent => self.on_more_sent(),
+            Input::Sent(sent) => self.on_sent(sent),
             Input::TimedOut => self.on_time_out(),
             Input::Settle => self.on_settle(),
             Input::Pause => self.on_pause(),
@@ -423,13 +434,7 @@ impl App {
             (Order::End, _) => self.end(AppOutcome::Stopped),
             (Order::Checkpoint, _) => self.begin_checkpoint(),
             _ if self.is_held() => self.next = Some(order),
-            (Order::Launch, State::Idle) => {
-                let launch = LaunchRequest { life: self.life, ..self.launch.clone().into() };
-                self.copies.on_launch(self.life);
-                let waiting = self.ask_all(&AppRequest::Launch(Box::new(launch)));
-                self.arm(self.timeouts.launch);
-                self.state = State::Launching { waiting };
-            }
+            (Order::Launch, State::Idle) => self.begin_launch(),
             (Order::Suspend | Order::Park, State::Running) if !self.exited.is_empty() => {
                 self.tell(Report::StillRunning { cause: StayCause::Ending });
             }
@@ -581,13 +586,6 @@ impl App {
         } else if matches!(self.state, State::Cutting { .. }) && !self.exited.is_empty() {
             self.abort_cut(StayCause::Ending);
         }
-    }
-}
-
-impl From<LaunchSpec> for LaunchRequest {
-    fn from(spec: LaunchSpec) -> Self {
-        let LaunchSpec { name, placement, command, env, cwd, umask, output, wait, park, copies: _ } = spec;
-        Self { name, placement, command, env, cwd, umask, output, wait, park, life: 0 }
     }
 }
 

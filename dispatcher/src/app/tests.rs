@@ -5,13 +5,14 @@ mod checkpoint;
 mod model;
 mod pause;
 mod residence;
+mod sending;
 
 use coswitch_daemon::protocol::{Failure, Holding, PartState, RankEnd, SNAPSHOTS_KEPT};
 use coswitch_policies::{CopyRule, Scatter};
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::Wait;
+use crate::protocol::{Delivery, Wait};
 
 fn rests(app: &App) -> bool {
     matches!(app.state, State::Idle | State::Running | State::Suspended | State::Parked | State::Ended)
@@ -32,6 +33,7 @@ fn launch(nodes: u32) -> LaunchSpec {
         wait: Wait::default(),
         park: Park::default(),
         copies: CopyRule::default(),
+        delivery: Delivery::default(),
     }
 }
 
@@ -54,6 +56,7 @@ impl Story {
         for output in self.app.on(input) {
             match output {
                 Output::Ask(node, request) => self.asked.push((node, request)),
+                Output::Send => self.held.push("send".into()),
                 Output::Tell(report) => self.told.push(report),
                 Output::Arm(limit) => self.armed = limit.is_some(),
                 Output::Settled => self.held.push("settled".into()),

@@ -48,8 +48,13 @@ impl Sessions {
         if let Some(outcome) = awake::timeout(limit, self.signalled(event)).await {
             return outcome;
         }
-        self.outgoing().by_operations(|operations| operations.give_up(event));
+        self.give_up(event);
         self.signalled(event).await
+    }
+
+    /// An operation that is not decided is dropped on all nodes.
+    pub(super) fn give_up(&self, event: Number) {
+        self.outgoing().by_operations(|operations| operations.give_up(event));
     }
 
     /// COMPARE-AND-WRITE, which waits; see [`Sessions::wait_for_event`].
@@ -63,7 +68,7 @@ impl Sessions {
         self.wait_for_event(event, limit).await
     }
 
-    fn start(&self, nodes: BTreeSet<NodeId>, operation: Operation) -> Number {
+    pub(super) fn start(&self, nodes: BTreeSet<NodeId>, operation: Operation) -> Number {
         let mut outgoing = self.outgoing();
         let mut number = Number::default();
         outgoing.by_operations(|operations| {
@@ -74,7 +79,7 @@ impl Sessions {
         number
     }
 
-    async fn signalled(&self, event: Number) -> Option<Outcome> {
+    pub(super) async fn signalled(&self, event: Number) -> Option<Outcome> {
         let over = Arc::clone(&self.outgoing().over);
         loop {
             let next = over.notified();

@@ -243,6 +243,7 @@ impl Folder {
                 self.warnings.push(replaced_in_words(*generation, jobs.len()));
             }
             Event::JobLaunched { .. }
+            | Event::ProgramSent { .. }
             | Event::JobCheckpointed { .. }
             | Event::JobDisplaced { .. }
             | Event::JobCopied { .. }

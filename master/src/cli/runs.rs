@@ -237,8 +237,8 @@ pub(super) fn directory(out: Option<&Path>, name: &RunName) -> PathBuf {
 
 /// Whether two jobs do the same work.
 fn is_alike(a: &Job, b: &Job) -> bool {
-    (&a.program, &a.arguments, a.ranks, &a.env, &a.cwd, a.wait)
-        == (&b.program, &b.arguments, b.ranks, &b.env, &b.cwd, b.wait)
+    (&a.program, a.delivery, &a.arguments, a.ranks, &a.env, &a.cwd, a.wait)
+        == (&b.program, b.delivery, &b.arguments, b.ranks, &b.env, &b.cwd, b.wait)
 }
 
 /// Makes the directory of a run. A directory with a journal belongs to another run.

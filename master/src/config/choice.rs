@@ -1,6 +1,6 @@
 //! The values of a run file that are one of a few words.
 
-use coswitch_dispatcher::protocol::Wait;
+use coswitch_dispatcher::protocol::{Delivery, Wait};
 use coswitch_policies::{
     Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
@@ -110,6 +110,11 @@ fn only_simulated(text: &str) -> Option<Misread> {
         help: Some("use `coswitch simulate --queue rms`, or here `policy: gang`".into()),
     })
 }
+
+choice!(Delivery, "way of a program to its nodes", {
+    "shared" => Delivery::Shared,
+    "sent" => Delivery::Sent,
+});
 
 choice!(SwitchOrder, "way of switching", {
     "sequential" => SwitchOrder::Sequential,

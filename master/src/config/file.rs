@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use coswitch_dispatcher::protocol::Wait;
+use coswitch_dispatcher::protocol::{Delivery, Wait};
 use coswitch_policies::{
     Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
@@ -232,6 +232,10 @@ pub struct JobPart {
     /// others in PATH.
     #[schemars(with = "Vec<Leaf<String>>", length(min = 1))]
     pub command: Spanned<Vec<Leaf<String>>>,
+    /// How the nodes get the program: they see it at its path (`shared`), or it is sent to them, each time
+    /// that the job is launched (`sent`); `shared` if left out.
+    #[serde(default)]
+    pub program: Option<Leaf<Delivery>>,
     /// The number of MPI ranks.
     pub ranks: Leaf<u32>,
     /// The working set of one rank.

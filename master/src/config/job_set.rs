@@ -8,7 +8,7 @@ use std::{
 
 use coswitch_daemon::node::Tier;
 use coswitch_dispatcher::{
-    protocol::Wait,
+    protocol::{Delivery, Wait},
     provisioning::{hosts::Host, slurm::Allocation},
 };
 use coswitch_policies::{
@@ -164,6 +164,9 @@ pub struct Job {
     pub name: String,
     /// The program: an absolute path to an executable file.
     pub program: PathBuf,
+    /// How the nodes get it.
+    #[serde(default)]
+    pub delivery: Delivery,
     /// The program's arguments, without its name.
     pub arguments: Vec<String>,
     pub ranks: u32,

@@ -24,11 +24,14 @@ use std::{
 };
 
 use anyhow::Context;
-use coswitch_dispatcher::provisioning::{
-    DaemonsRequest, LinkRules, NodeSpec, Nodes, NodesRequest, NodesState, Provisioning,
-    hosts::HostRequest,
-    slurm::SlurmRequest,
-    virtual_nodes::{self, VirtualRequest},
+use coswitch_dispatcher::{
+    protocol::Delivery,
+    provisioning::{
+        DaemonsRequest, LinkRules, NodeSpec, Nodes, NodesRequest, NodesState, Provisioning,
+        hosts::HostRequest,
+        slurm::SlurmRequest,
+        virtual_nodes::{self, VirtualRequest},
+    },
 };
 use coswitch_policies::{JobId, NodeId, SimTime};
 use coswitch_report::journal::{RunEvent, RunOutcome};
@@ -291,9 +294,11 @@ fn nodes_request(jobs: &JobSet, options: &EngineOptions, lifetime: Lifetime) -> 
     })
 }
 
-/// The directory of the outputs; programs, and the directories in which they run.
+/// The directory of the outputs; programs that are not sent there, and the directories in which they run.
 fn needed_on_hosts(jobs: &JobSet, out: &Path) -> Vec<PathBuf> {
-    let of_jobs = jobs.jobs.iter().flat_map(|job| [job.program.clone(), job.cwd.clone()]);
-    let needed: BTreeSet<PathBuf> = of_jobs.chain([out.to_path_buf()]).collect();
+    let shared = jobs.jobs.iter().filter(|job| job.delivery == Delivery::Shared);
+    let programs = shared.map(|job| job.program.clone());
+    let directories = jobs.jobs.iter().map(|job| job.cwd.clone()).chain([out.to_path_buf()]);
+    let needed: BTreeSet<PathBuf> = programs.chain(directories).collect();
     needed.into_iter().collect()
 }

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Address, Answer, BLOCKS_MAX, Members, Message, Number, Operation, Report, Request, Roster, Value,
+    Address, Answer, BLOCKS_MAX, Members, Message, Number, Operation, Report, Request, Roster, SharedBytes,
+    Value,
 };
 
 /// See the module.
@@ -59,6 +60,17 @@ impl Memory {
             self.kept_back = Some(word);
         } else {
             self.values.insert(address, Value::Word(word));
+        }
+    }
+
+    /// The node takes a block of its own: nothing lies at the address any more.
+    pub fn take(&mut self, address: Address) -> Option<SharedBytes> {
+        match self.values.remove(&address)? {
+            Value::Block(bytes) => Some(bytes),
+            word @ Value::Word(_) => {
+                self.values.insert(address, word);
+                None
+            }
         }
     }
 
@@ -183,7 +195,7 @@ impl Memory {
 }
 
 impl Value {
-    const fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         match self {
             Self::Word(_) => 0,
             Self::Block(bytes) => bytes.len(),

@@ -6,7 +6,7 @@
 //! a word or a block. An event is a word that counts its signals; [`Memory::test_event`] takes one. The local
 //! event of an operation is its [`Number`]: it is signalled when the operation is over, and
 //! [`Operations::test_event`] gives the [`Outcome`]. Daemons change words of their own node with
-//! [`Memory::set`].
+//! [`Memory::set`], and take blocks there with [`Memory::take`].
 //!
 //! **One order.** The master alone starts operations, one after the other, and numbers them: that is the
 //! order in which all nodes see them. Each node hears the messages of one master in order, each once
@@ -48,13 +48,14 @@
 
 mod memory;
 mod operations;
+mod shared_bytes;
 mod takeover;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{memory::Memory, operations::Operations};
+pub use self::{memory::Memory, operations::Operations, shared_bytes::SharedBytes};
 use crate::NodeId;
 
 /// What the blocks of one node's memory may hold together, in bytes.
@@ -76,7 +77,7 @@ pub struct Number {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
     Word(i64),
-    Block(Vec<u8>),
+    Block(SharedBytes),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

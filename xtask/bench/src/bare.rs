@@ -66,6 +66,7 @@ impl Plan<'_> {
                 stderr: self.dir.join(format!("rank-{}.err", self.rank)),
             }],
             command: self.command.iter().map(ToString::to_string).collect(),
+            program: None,
             env: std::env::vars().chain(own).collect(),
             cwd: self.dir.to_path_buf(),
             umask: 0o022,

@@ -129,13 +129,13 @@ fn switches(stage: &Stage, jobs: &mut [Job], which: &str) -> Result<Vec<Figure>>
 
 /// Room for the addresses that many nodes know of each other: the kernel keeps those of all namespaces in one
 /// table, 1024 of them if nothing else is said. As it was before, when this is dropped.
-struct Neighbours(Vec<(fs::File, String)>);
+pub(crate) struct Neighbours(Vec<(fs::File, String)>);
 
 impl Neighbours {
     const ROOM: u64 = 65_536;
 
     /// Called in the machine's own network namespace, which alone has the limits.
-    fn make_room() -> std::io::Result<Self> {
+    pub(crate) fn make_room() -> std::io::Result<Self> {
         let limits = ["gc_thresh3", "gc_thresh2"].into_iter().map(|limit| {
             let path = format!("/proc/sys/net/ipv4/neigh/default/{limit}");
             let before = fs::read_to_string(&path)?;

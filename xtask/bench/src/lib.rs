@@ -12,6 +12,7 @@ mod figure;
 mod flush;
 mod hand;
 mod launch;
+mod launch_curve;
 mod links;
 mod local;
 mod memory;
@@ -112,6 +113,9 @@ enum Name {
     Slices,
     /// Launch of an empty program, against mpiexec
     Launch,
+    /// Launch of a program of 4, 8 and 12 MB that is sent to 1 to 64 nodes, idle and loaded, beside mpiexec;
+    /// a model of it
+    LaunchCurve,
     /// Jobs simulated in a second, against AccaSim; cost of an event as jobs and nodes grow
     Sim,
 }
@@ -137,6 +141,7 @@ impl Name {
         Name::Bcs,
         Name::Slices,
         Name::Launch,
+        Name::LaunchCurve,
         Name::Sim,
     ];
 
@@ -170,6 +175,7 @@ impl Name {
             Name::Bcs => bcs::measure(rounds.unwrap_or(3)),
             Name::Slices => slices::measure(rounds.unwrap_or(2)),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
+            Name::LaunchCurve => launch_curve::measure(rounds.unwrap_or(5)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref()),
         }
     }

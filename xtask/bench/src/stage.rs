@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use coswitch_dispatcher::{
     Dispatcher,
     app::Timeouts,
-    protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Park, Report, SliceUse, StepDone, Wait},
+    protocol::{AppOutcome, Delivery, LaunchSpec, NodeEvent, Order, Park, Report, SliceUse, StepDone, Wait},
     provisioning::{
         DaemonsRequest, Installed, LinkRules, Provisioning,
         virtual_nodes::{self, VirtualNodes, VirtualRequest},
@@ -147,6 +147,10 @@ impl Stage {
 
     /// Orders a launch; the ranks run after [`Stage::running`].
     pub(crate) fn launch(&self, command: &[&str], placement: &[u32], wait: Wait) -> Job {
+        self.begin(command, placement, wait, Delivery::Shared)
+    }
+
+    fn begin(&self, command: &[&str], placement: &[u32], wait: Wait, delivery: Delivery) -> Job {
         let job = JobId(self.jobs.fetch_add(1, Ordering::Relaxed));
         let output = self.dir.path().join(job.to_string());
         let request = LaunchSpec {
@@ -160,12 +164,32 @@ impl Stage {
             wait,
             park: Park::Criu,
             copies: CopyRule::default(),
+            delivery,
         };
         let (reports_to, reports) = unbounded_channel();
         let _in_runtime = self.runtime.enter();
         let dispatcher =
             Dispatcher::start(job, request, Timeouts::default(), self.sessions.clone(), reports_to);
         Job { dispatcher, reports, output }
+    }
+
+    /// Launches a program that is sent to its nodes, and waits for its end; returns how long it took to send
+    /// it, and all of it.
+    pub(crate) fn send_and_run(&self, program: &str, placement: &[u32]) -> Result<(Duration, Duration)> {
+        let began = Instant::now();
+        let mut job = self.begin(&[program], placement, Wait::default(), Delivery::Sent);
+        let deadline = began + PATIENCE;
+        let mut sent = None;
+        loop {
+            match self.next(&mut job, deadline)? {
+                Report::Sent { took, .. } => sent = Some(took),
+                Report::Ended(AppOutcome::Succeeded) => break,
+                Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),
+                Report::Mended { what } => bail!("something went wrong and was mended: {what}"),
+                _ => {}
+            }
+        }
+        Ok((sent.context("its program was not sent")?, began.elapsed()))
     }
 
     /// Waits until all ranks run.

@@ -29,8 +29,9 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
         OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&spec.segment);
     let segment = segment.map_err(|error| format!("open {}: {error}", spec.segment.display()))?;
     let (program, arguments) = spec.command.split_first().ok_or("run an empty command")?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(spec.program.as_deref().unwrap_or(Path::new(program)));
     command
+        .arg0(program)
         .args(arguments)
         .env_clear()
         .envs(environment(spec, rank, &theirs, &segment))

@@ -100,6 +100,7 @@ impl Setup {
             world_size: self.world_size,
             ranks: ranks.iter().enumerate().map(rank).collect(),
             command: self.command.clone(),
+            program: None,
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
             cwd: self.dir.path().into(),
             umask: 0o022,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::*;
+use super::{sending::sent, *};
 
 /// State of the application on one node.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,6 +94,8 @@ impl Model {
         };
         let mut story = Story::new(2);
         story.app.launch.park = park;
+        // Each way of parking with one way of the program.
+        story.app.launch.delivery = if park == Park::Criu { Delivery::Sent } else { Delivery::Shared };
         story.app.timeouts = Timeouts::standing();
         story.app.launch.copies = CopyRule { nodes: 2, copies: 1 };
         story.app.copies = Copies::new(story.app.launch.copies);
@@ -115,16 +117,28 @@ impl Model {
                     | Report::Copied { .. }
                     | Report::NotCopied { .. }
             );
-            let is_news =
-                matches!(report, Report::Mended { .. } | Report::WentBack { .. } | Report::Survived { .. });
+            let is_news = matches!(
+                report,
+                Report::Sent { .. }
+                    | Report::Mended { .. }
+                    | Report::WentBack { .. }
+                    | Report::Survived { .. }
+            );
             if !is_aside && !is_news {
                 self.last = Some(report);
             }
         }
     }
 
-    /// The daemon takes its next request, if there is one.
+    /// The daemon takes its next request, if there is one; the program comes first.
     fn step(&mut self, node: u32, luck: Luck) {
+        if self.story.app.is_sending() {
+            return self.feed(match luck {
+                Luck::Well => Input::Sent(Ok(sent())),
+                Luck::Silent => Input::MoreSent,
+                Luck::FailsAlive | Luck::FailsDead => Input::Sent(Err("it was changed".into())),
+            });
+        }
         let park = self.story.app.launch.park;
         let lines: Vec<(Part, Epoch)> =
             self.daemons.iter().map(|daemon| (daemon.part, daemon.line)).collect();
@@ -264,6 +278,7 @@ impl Model {
             AppRequest::DropCopies { from, to } => {
                 return daemon.copies.retain(|epoch, _| !(from..=to).contains(epoch));
             }
+            AppRequest::Receive(_) => unreachable!("that is asked beside the application"),
             AppRequest::Describe { generation } => {
                 AppEvent::Holds(Box::new(Holding { generation, ..daemon.holding(park) }))
             }

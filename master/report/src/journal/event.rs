@@ -284,6 +284,8 @@ pub enum Event {
         /// The node of each rank from now on.
         placement: Vec<NodeId>,
     },
+    /// The nodes of a job have got its program, which they do not see at its path.
+    ProgramSent { job: JobId, bytes: Bytes, took: Duration },
     /// The processes of a job on a node that was lost have survived its daemon. The next one has adopted
     /// them, and the job is where it was.
     JobSurvived { job: JobId, node: NodeId },

@@ -72,6 +72,9 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         Event::NodeDrained { node } => drained_in_words(*node),
         Event::NodeUndrained { node } => undrained_in_words(*node),
         Event::JobMoved { job, from, to, .. } => moved_in_words(&view.name(*job), *from, *to),
+        Event::ProgramSent { job, bytes, took } => {
+            format!("the nodes of {} have its program: {bytes} in {}", view.name(*job), seconds(*took))
+        }
         Event::JobSurvived { job, node } => survived_in_words(&view.name(*job), *node),
         Event::JobRepeats { job, work } => repeats_in_words(&view.name(*job), *work),
         Event::JobCheckpointed { job, bytes, stood_still, .. } => {

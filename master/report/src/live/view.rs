@@ -168,6 +168,7 @@ impl View {
             | Event::DaemonReplaced { .. }
             | Event::NodeDrained { .. }
             | Event::NodeUndrained { .. }
+            | Event::ProgramSent { .. }
             | Event::JobSurvived { .. }
             | Event::JobRepeats { .. }
             | Event::JobCheckpointed { .. }

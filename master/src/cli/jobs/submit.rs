@@ -4,7 +4,7 @@ use std::{io, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::ArgGroup;
-use coswitch_dispatcher::protocol::Wait;
+use coswitch_dispatcher::protocol::{Delivery, Wait};
 use coswitch_policies::{Bytes, JobId, SimTime, parse_duration};
 use serde::Serialize;
 
@@ -56,6 +56,9 @@ pub(crate) struct SubmitCommand {
     #[arg(long, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     priority: Option<i32>,
+    /// Send the programs of the jobs to their nodes, which need not see them.
+    #[arg(long)]
+    send: bool,
     /// The node group whose nodes the jobs get, where the cluster has some [default: as the run file says, or
     /// that of the first queue].
     #[arg(long, value_name = "NAME")]
@@ -109,6 +112,9 @@ impl SubmitCommand {
         findings.prepare(&mut jobs).iter().for_each(|check| eprintln!("{check}"));
         jobs.iter_mut().for_each(with_environment);
         jobs.iter_mut().for_each(|job| job.priority = self.priority.unwrap_or(job.priority));
+        if self.send {
+            jobs.iter_mut().for_each(|job| job.delivery = Delivery::Sent);
+        }
         if self.group.is_some() || self.queue.is_some() {
             for job in &mut jobs {
                 (job.group, job.queue) = (self.group.clone(), self.queue.clone());
@@ -148,6 +154,7 @@ impl SubmitCommand {
             id: JobId(0),
             name: self.name.clone().unwrap_or_else(own_name),
             program: program.clone(),
+            delivery: Delivery::default(),
             arguments: arguments.to_vec(),
             ranks: self.ranks.map_or(1, NonZeroU32::get),
             memory: self.memory.unwrap_or(cluster.memory.largest()),

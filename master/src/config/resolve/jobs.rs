@@ -80,6 +80,7 @@ impl Reader {
             id: JobId(0),
             name: self.name(&field("name"), &part.name),
             program: command.pop().unwrap_or_default().into(),
+            delivery: self.optional(&field("program"), part.program.as_ref()).unwrap_or_default(),
             arguments,
             ranks: self.ranks(&field("ranks"), &part.ranks),
             memory: self.memory(&field("memory"), &part.memory),

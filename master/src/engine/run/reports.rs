@@ -18,6 +18,7 @@ impl Run {
                 self.warn(format!("{job} rests at its snapshots: {why}"));
                 self.on_displaced(job, Residence::Parked);
             }
+            Report::Sent { bytes, took } => self.tell(Event::ProgramSent { job, bytes, took }),
             Report::Survived { node } => self.tell(Event::JobSurvived { job, node }),
             Report::WentBack { epoch, why } => {
                 self.warn(format!("{job} goes back to {epoch}: {why}"));

@@ -148,6 +148,7 @@ impl Run {
             output: self.settings.out.join(&job.name),
             wait: job.wait,
             park: self.park,
+            delivery: job.delivery,
             copies: CopyRule { nodes: self.cluster.nodes, copies: self.cluster.copies },
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_dispatcher::protocol::{AppOutcome, Held, StayCause, Wait};
+use coswitch_dispatcher::protocol::{AppOutcome, Delivery, Held, StayCause, Wait};
 use coswitch_policies::{
     Allowance, Alternate, AutoQuantum, Bytes, Capacity, Epoch, Estimate, NodeId, Oracle, Packing, Policy,
     Residence, Residency, Rotation, ShortOfMemory, SwitchOrder,
@@ -29,6 +29,7 @@ fn job(id: u32, mib: u64, arrival_ms: u64) -> Job {
         id: JobId(id),
         name: format!("job-{id}"),
         program: "/bin/true".into(),
+        delivery: Delivery::default(),
         arguments: vec![],
         ranks: NODES,
         memory: Bytes(mib * MIB),

@@ -128,6 +128,7 @@ impl Master {
                     self.reports.push_back((job, report));
                     ctx.soon(1, 30, Event::Report(self.generation));
                 }
+                app::Output::Send => unreachable!("all nodes of the simulation see the programs"),
                 app::Output::Arm(limit) => dispatcher.deadline.arm(ctx.instant(), limit),
                 app::Output::Settled | app::Output::Paused { .. } | app::Output::NotPaused(_) => {
                     unreachable!("no daemon of the simulation is replaced");

@@ -175,7 +175,9 @@ impl Daemon {
         }
         self.machine.on_multicast(ctx, &multicast);
         if let Some(number) = multicast.number_for(self.node, self.life) {
-            self.machine.saying.on_asked(multicast.asked.subject());
+            for subject in multicast.asked.subjects() {
+                self.machine.saying.on_asked(subject);
+            }
             self.asked.push(number, multicast.asked);
             self.carry_out(ctx);
         }

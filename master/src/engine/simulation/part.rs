@@ -334,6 +334,7 @@ impl Part {
                 self.tell(ctx, machine, AppEvent::Holds(Box::new(holding)));
             }
             AppRequest::Release { .. } => unreachable!("a note of its own"),
+            AppRequest::Receive(_) => unreachable!("all nodes of the simulation see the programs"),
             AppRequest::Copy { .. } | AppRequest::FetchCopy(_) | AppRequest::DropCopies { .. } => {
                 unreachable!("copies are not simulated")
             }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use coswitch_dispatcher::protocol::{LaunchSpec, Report, Wait};
+use coswitch_dispatcher::protocol::{Delivery, LaunchSpec, Report, Wait};
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Capacity, Estimate, JobId, NodeId, Oracle, Packing, Policy, ShortOfMemory,
     SimTime,
@@ -30,6 +30,7 @@ fn job(id: u32, work: Work) -> Job {
         id: JobId(id),
         name,
         program,
+        delivery: Delivery::default(),
         arguments,
         ranks,
         memory,

@@ -103,7 +103,7 @@ fn refused_by(numbers: impl IntoIterator<Item = u32>) -> Outcome {
 #[test]
 fn a_transfer_puts_a_block_on_its_nodes_and_signals_there_and_at_the_caller() {
     let mut cluster = Cluster::new(3);
-    let value = Value::Block(b"program".to_vec());
+    let value = Value::Block(b"program".to_vec().into());
     let transfer = Operation::Transfer { to: X, value: value.clone(), signal: Some(EVENT) };
     let number = cluster.start([0, 2], transfer);
     assert_eq!(cluster.master.test_event(number), Some(carried_out()));
@@ -177,10 +177,11 @@ fn a_node_that_does_not_answer_is_late_or_lost_and_no_node_carries_the_operation
 #[test]
 fn a_block_without_room_is_refused() {
     let mut cluster = Cluster::new(2);
-    let block = |bytes| Operation::Transfer { to: X, value: Value::Block(vec![0; bytes]), signal: None };
+    let block =
+        |bytes| Operation::Transfer { to: X, value: Value::Block(vec![0; bytes].into()), signal: None };
     assert_eq!(cluster.outcome([0], block(BLOCKS_MAX)), carried_out());
     assert_eq!(cluster.outcome(0..2, put(Y, 1)), carried_out(), "a word needs none");
-    let other = Operation::Transfer { to: EVENT, value: Value::Block(vec![0]), signal: None };
+    let other = Operation::Transfer { to: EVENT, value: Value::Block(vec![0].into()), signal: None };
     assert_eq!(cluster.outcome(0..2, other), refused_by([0]));
     assert_eq!(cluster.outcome(0..2, block(1)), carried_out(), "it takes the place of the other one");
 }
