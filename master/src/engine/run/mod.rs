@@ -133,6 +133,8 @@ pub(super) struct RunSettings {
     pub(super) standing: bool,
     /// The nodes are taken away then: all jobs have to be parked by then.
     pub(super) ends: Option<SimTime>,
+    /// When time 0 was, since 1970, by the clock of this machine.
+    pub(super) time_0: Option<Duration>,
 }
 
 /// The state of a run.
@@ -207,6 +209,9 @@ impl Run {
         let (name, warnings) = (set.name.clone(), set.warnings());
         let mut run = Self::before_first_event(set, settings)?;
         run.tell_start(name);
+        run.tell_date();
+        let jobs: Vec<JobId> = run.jobs.keys().copied().collect();
+        jobs.into_iter().for_each(|job| run.tell_accepted(job));
         warnings.into_iter().for_each(|text| run.warn(text));
         if run.settings.ends.is_some() && !run.scheduler.can_hold() {
             run.warn(
@@ -230,6 +235,20 @@ impl Run {
             quantum: config.quantum,
             scheduler: Some(config),
         });
+    }
+
+    fn tell_date(&mut self) {
+        if let Some(time_0) = self.settings.time_0 {
+            self.tell(Event::DateKnown { time_0 });
+        }
+    }
+
+    /// Tells the journal of a job and its user, for accounts.
+    fn tell_accepted(&mut self, id: JobId) {
+        let (Job { name, ranks, .. }, record) = (self.jobs[&id].clone(), &self.records[&id]);
+        let (User(user), submitted) = (record.user, record.submitted);
+        let (group, queue) = (self.group_of(id), self.queue_of(id));
+        self.tell(Event::JobAccepted { job: id, name, user, ranks, group, queue, submitted });
     }
 
     fn before_first_event(set: JobSet, settings: RunSettings) -> anyhow::Result<Self> {

@@ -169,6 +169,7 @@ impl Run {
         let record = Record { user, submitted: self.now, time_limit, after, ..Record::default() };
         self.records.insert(id, record);
         self.keep(id);
+        self.tell_accepted(id);
         id
     }
 
