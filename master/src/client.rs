@@ -21,9 +21,7 @@ use tokio::{net::UnixStream, runtime::Runtime, time::timeout};
 
 use crate::{
     accounts::{By, Filter, Listing, Sums},
-    api::{
-        ClusterStatus, JobStatus, NodeStatus, NodeUpgrade, Queue, Reason, Refusal, Submission, Submitted,
-    },
+    api::{ClusterStatus, JobStatus, NodeStatus, NodeUpgrade, Queue, Reason, Refusal, Submission, Submitted},
 };
 
 /// The cluster answers at once, unless its disk is blocked.

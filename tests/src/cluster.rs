@@ -436,6 +436,7 @@ impl TestCluster {
             | Report::Moved { .. }
             | Report::NotMoved { .. }
             | Report::Progress { .. }
+            | Report::Processed { .. }
             | Report::Traffic { .. } => {}
         }
     }

@@ -32,8 +32,7 @@ pub enum AccountState {
 }
 
 impl AccountState {
-    pub const ALL: [Self; 5] =
-        [Self::Done, Self::Failed, Self::Cancelled, Self::TimedOut, Self::Interrupted];
+    pub const ALL: [Self; 5] = [Self::Done, Self::Failed, Self::Cancelled, Self::TimedOut, Self::Interrupted];
 
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -186,7 +185,8 @@ struct Part {
 impl Part {
     const fn on(node: NodeId) -> Self {
         let (bytes, processor) = (Bytes(0), None);
-        let used = NodeUse { node, ranks: 0, memory_peak: bytes, bytes_out: bytes, bytes_in: bytes, processor };
+        let used =
+            NodeUse { node, ranks: 0, memory_peak: bytes, bytes_out: bytes, bytes_in: bytes, processor };
         Self { used, group: 0, counted: Duration::ZERO }
     }
 
@@ -410,11 +410,8 @@ mod tests {
             at(30, processed(A, 9, 5)),
         ];
         events.splice(end..end, more);
-        let first = [
-            at(0, Event::DateKnown { time_0: TIME_0 }),
-            at(0, accepted(A, 1000)),
-            at(0, accepted(B, 1001)),
-        ];
+        let first =
+            [at(0, Event::DateKnown { time_0: TIME_0 }), at(0, accepted(A, 1000)), at(0, accepted(B, 1001))];
         events.splice(1..1, first);
         let running = events.iter().position(|event| event.kind == Event::JobRunning { job: A }).unwrap();
         events.splice(running + 1..running + 1, [at(8, processed(A, 7, 8)), at(9, processed(A, 7, 9))]);
@@ -430,7 +427,8 @@ mod tests {
     #[test]
     fn an_account_has_what_its_job_has_used() {
         let account = fold(&events()).account(A).unwrap();
-        let dates = [account.submitted, account.began, account.ended].map(|date| (date.unwrap() - TIME_0).as_secs());
+        let dates =
+            [account.submitted, account.began, account.ended].map(|date| (date.unwrap() - TIME_0).as_secs());
         assert_eq!((account.user, account.state(), dates), (Some(1000), AccountState::Done, [0, 0, 30]));
         // As the report has it: 15 s in turns, 2 s on its way in, 13 s out of memory.
         let spans = [account.running, account.in_memory, account.repeated].map(|span| span.as_secs());
@@ -498,7 +496,7 @@ mod tests {
     fn why_a_job_was_ended_tells_its_state() {
         let state = |outcome: &JobOutcome| AccountState::of(Some(outcome));
         let limit = JobOutcome::at_time_limit(Duration::from_secs(1));
-        assert_eq!(limit.to_string(), "it ran for its time limit of 1 s");
+        assert_eq!(limit.to_string(), "failed: it ran for its time limit of 1 s");
         assert_eq!(state(&limit), AccountState::TimedOut);
         assert_eq!(state(&JobOutcome::cancelled()), AccountState::Cancelled);
         assert_eq!(state(&JobOutcome::Failed("no room".into())), AccountState::Failed);

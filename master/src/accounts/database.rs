@@ -12,7 +12,10 @@ use coswitch_report::{
     journal::{JobOutcome, JournalError},
 };
 use nix::unistd::{Uid, User};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, params, params_from_iter,
+    types::Value,
+};
 use thiserror::Error;
 
 use super::journal;
@@ -217,31 +220,39 @@ fn put_aside(path: &Path) -> Result<(), AccountsError> {
 /// Copies what can be read of a damaged database. The journal's rows come in its place where it has them.
 fn salvage(transaction: &Transaction<'_>, damaged: &Path) {
     let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let Ok(old) = Connection::open_with_flags(damaged, read_only) else { return };
+    let opened = Connection::open_with_flags(damaged, read_only);
+    // So SQLite reads a file that is shorter than it says.
+    let opened = opened.and_then(|old| old.pragma_update(None, "writable_schema", true).map(|()| old));
+    let Ok(old) = opened else { return };
     let mut copied = 0;
     for (table, columns) in [("jobs", 25), ("uses", 8)] {
-        let Ok(mut rows) = old.prepare(&format!("SELECT * FROM {table}")) else { continue };
-        let marks = vec!["?"; columns].join(", ");
-        let insert = format!("INSERT OR IGNORE INTO {table} VALUES ({marks})");
-        let Ok(mut insert) = transaction.prepare(&insert) else { continue };
-        let values = |row: &rusqlite::Row<'_>| {
-            (0..columns).map(|place| row.get::<_, rusqlite::types::Value>(place)).collect()
-        };
-        let Ok(rows) = rows.query_map([], values) else { continue };
-        // Rows behind a page that cannot be read are lost.
-        for row in rows.map_while(rusqlite::Result::<Vec<_>>::ok) {
-            copied += usize::from(insert.execute(rusqlite::params_from_iter(row)).is_ok());
+        // A page that cannot be read is reached from both sides.
+        for order in ["ASC", "DESC"] {
+            copied += copy(&old, transaction, table, columns, order).unwrap_or(0);
         }
     }
     tracing::warn!("{copied} rows of {} could be read", damaged.display());
 }
 
+/// Copies the rows of a table up to the first one that cannot be read; how many are new.
+fn copy(
+    old: &Connection,
+    new: &Connection,
+    table: &str,
+    columns: usize,
+    order: &str,
+) -> rusqlite::Result<usize> {
+    let marks = vec!["?"; columns].join(", ");
+    let mut insert = new.prepare(&format!("INSERT OR IGNORE INTO {table} VALUES ({marks})"))?;
+    let mut rows = old.prepare(&format!("SELECT * FROM {table} ORDER BY cluster {order}, job {order}"))?;
+    let values = |row: &Row<'_>| (0..columns).map(|place| row.get::<_, Value>(place)).collect();
+    let rows = rows.query_map([], values)?.map_while(rusqlite::Result::<Vec<_>>::ok);
+    // A row that no rule of the table allows is damaged, too.
+    Ok(rows.map(|row| insert.execute(params_from_iter(row)).unwrap_or(0)).sum())
+}
+
 /// The row of a job, and one for each of its nodes, in tables of this prefix.
-pub(super) fn replace(
-    connection: &Connection,
-    prefix: &str,
-    account: &JobAccount,
-) -> rusqlite::Result<()> {
+pub(super) fn replace(connection: &Connection, prefix: &str, account: &JobAccount) -> rusqlite::Result<()> {
     let JobAccount { cluster, job, .. } = account;
     connection.execute(
         &format!("DELETE FROM {prefix}uses WHERE cluster = ?1 AND job = ?2"),

@@ -65,7 +65,8 @@ impl Keeper {
     pub(super) fn start_with(directory: &Path, retry_after: Duration) -> io::Result<Self> {
         let (told, directory) = (Told::default(), directory.to_path_buf());
         let (alive, ended) = channel();
-        let mut writer = Writer { directory: directory.clone(), told: told.clone(), retry_after, database: None };
+        let mut writer =
+            Writer { directory: directory.clone(), told: told.clone(), retry_after, database: None };
         thread::Builder::new().name("accounts".into()).spawn(move || {
             writer.write_all();
             drop(alive);

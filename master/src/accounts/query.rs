@@ -199,13 +199,11 @@ impl View {
     /// # Errors
     /// Where the database cannot be read.
     pub fn listing(&self, filter: &Filter) -> rusqlite::Result<Listing> {
-        let mut jobs = self
-            .0
-            .prepare(&format!("SELECT * FROM all_jobs WHERE {MEANT} ORDER BY ended, cluster, job"))?;
+        let mut jobs =
+            self.0.prepare(&format!("SELECT * FROM all_jobs WHERE {MEANT} ORDER BY ended, cluster, job"))?;
         let mut uses =
             self.0.prepare("SELECT * FROM all_uses WHERE cluster = ?1 AND job = ?2 ORDER BY node")?;
-        let mut rows: Vec<JobRow> =
-            self.with(filter, |values| jobs.query_map(values, job_row)?.collect())?;
+        let mut rows: Vec<JobRow> = self.with(filter, |values| jobs.query_map(values, job_row)?.collect())?;
         for job in &mut rows {
             job.uses = uses.query_map(params![job.cluster, job.job], use_row)?.collect::<Result<_, _>>()?;
         }

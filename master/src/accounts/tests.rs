@@ -109,12 +109,13 @@ fn each_job_has_one_row_however_often_it_is_told() {
     for _ in 0..3 {
         database.write(&accounts).unwrap();
     }
+    for entry in fs::read_dir(directory.path()).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
     database.close();
-    assert_eq!(rows(directory.path()), expected(&events(JOBS)));
-    let mode = fs::metadata(directory.path().join(FILE)).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
     let names: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
     assert_eq!(names.len(), 1, "a database that is closed is one file: {names:?}");
+    assert_eq!(rows(directory.path()), expected(&events(JOBS)));
 }
 
 #[test]
@@ -274,10 +275,14 @@ fn what_can_be_read_of_a_damaged_database_is_kept() {
     database.close();
     let path = directory.path().join(FILE);
     let whole = fs::read(&path).unwrap();
-    fs::write(&path, &whole[..whole.len() - 4096]).unwrap();
+    // The last page is missing, and one in the middle is wrong.
+    let mut damaged = whole[..whole.len() - 4096].to_vec();
+    let middle = damaged.len() / 4096 / 2 * 4096;
+    damaged[middle..middle + 4096].fill(0x55);
+    fs::write(&path, &damaged).unwrap();
     Database::open(directory.path()).unwrap().close();
     let kept = rows(directory.path()).len();
-    assert!((1..=400).contains(&kept), "{kept}");
+    assert!((200..400).contains(&kept), "{kept}");
     assert!(directory.path().join(format!("{FILE}.damaged")).exists());
 }
 

@@ -154,7 +154,11 @@ struct Accounts {
 }
 
 /// The database is read beside all else: the engine is not asked.
-async fn accounts(State(api): State<Api>, ConnectInfo(peer): From, Query(asked): Query<Accounts>) -> Response {
+async fn accounts(
+    State(api): State<Api>,
+    ConnectInfo(peer): From,
+    Query(asked): Query<Accounts>,
+) -> Response {
     let Some(user) = peer.0 else { return refused(&unknown_user()) };
     let own = (user != User::ROOT).then_some(user.0);
     let Accounts { user, since, until, job, state, by } = asked;

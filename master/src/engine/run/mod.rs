@@ -42,7 +42,7 @@ use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION}
 use super::communication::CommunicationMeter;
 use crate::{
     api::{Accepted, NodeMemory, Reply, Request, User},
-    config::{ClusterConfig, Job, JobSet, ParkMethod},
+    config::{ClusterConfig, Job, JobSet, ParkMethod, TimeLimits},
 };
 use admission::Admission;
 use adoption::Adoption;
@@ -147,6 +147,7 @@ pub(super) struct Run {
     forgotten: Option<JobId>,
     /// So many jobs that users have submitted may wait to begin.
     max_queued: Option<usize>,
+    time_limits: TimeLimits,
     /// Jobs that are submitted when others have succeeded.
     followers: BTreeSet<JobId>,
     /// Since the followers were looked at.
@@ -260,6 +261,7 @@ impl Run {
         let pages_out = set.scheduler.park == ParkMethod::PageOut;
         Ok(Self {
             max_queued: set.scheduler.max_queued.map(|most| most as usize),
+            time_limits: set.scheduler.time_limits,
             park: if pages_out { Park::PageOut } else { Park::Criu },
             memory: MemoryMonitor::new(cluster.clone()),
             quantum: set.scheduler.quantum_watch(),
