@@ -102,7 +102,7 @@ impl Compaction {
         Self::new(path, u64::MAX, sums, |_| ())
     }
 
-    /// Tells the accounts of all jobs that have ended, and from now on those that the journal has the ends of.
+    /// Tells the accounts of all jobs that have ended, and from now on of those that end.
     #[must_use]
     pub fn telling(self, accounts: Told) -> Self {
         accounts.tell(self.sums.report.accounts());

@@ -141,10 +141,13 @@ impl View {
     /// The database of a directory, which a master may be writing.
     ///
     /// # Errors
-    /// Where there is none, or it cannot be read.
+    /// Where it cannot be read. Where there is none, no job has ended.
     pub fn of_database(directory: &Path) -> Result<Self, AccountsError> {
         let path = real(&directory.join(FILE));
         let failed = |cause| AccountsError::Sqlite { path: path.clone(), cause };
+        if !path.exists() {
+            return Self::empty().map_err(failed);
+        }
         let connection = open_to_read(&path).map_err(failed)?;
         check_version(&connection, &path)?;
         // It may be empty as yet.
@@ -163,10 +166,7 @@ impl View {
         let path = directory.join(FILE);
         let failed = |cause| AccountsError::Sqlite { path: path.clone(), cause };
         let whole = |view: Self| check_whole(&view.0, &path).map(|()| view);
-        let kept = match path.exists() {
-            true => Self::of_database(directory).and_then(whole),
-            false => Self::empty().map_err(failed),
-        };
+        let kept = Self::of_database(directory).and_then(whole);
         let (view, left_out) = match kept {
             Ok(view) => (view, None),
             Err(error) => (Self::empty().map_err(failed)?, Some(error)),

@@ -158,7 +158,7 @@ fn what_was_used_is_found_by_user_date_job_and_state_and_summed_up() {
 /// on, and its journal may be compacted.
 #[test]
 fn wherever_a_master_dies_each_job_has_one_row() {
-    let all = events(JOBS);
+    let all = events(3);
     let expected = expected(&all);
     for died in 2..=all.len() {
         for written in [0, died / 2, died] {

@@ -27,14 +27,14 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  coswitch accounts --since 1d                     # of the cluster at the socket, the jobs that ended since yesterday
+  coswitch accounts --since 1d                     # of the cluster at the socket, since yesterday
   coswitch accounts --by user --since 2026-11-01
   coswitch accounts coswitch-runs/r4711-99 --state failed";
 
 /// List the jobs that have ended, and what they have used; or sum that up by user.
 ///
-/// Each job has one row in the database of its cluster, `accounts.db`. You see your own jobs, root those of all
-/// users. With a directory, the database there is read, and the journal for what a killed master has not
+/// Each job has one row in the database of its cluster, `accounts.db`. You see your own jobs, root those of
+/// all users. With a directory, the database there is read, and the journal for what a killed master has not
 /// written to it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -63,7 +63,8 @@ pub(crate) struct AccountsCommand {
     #[arg(long, value_enum)]
     by: Option<By>,
     /// Write to the database of the directory what its journal knows, and make it anew where it is damaged.
-    #[arg(long, requires = "directory", conflicts_with_all = ["user", "since", "until", "job", "state", "by"])]
+    #[arg(long, requires = "directory")]
+    #[arg(conflicts_with_all = ["user", "since", "until", "job", "state", "by"])]
     rebuild: bool,
     #[command(flatten)]
     cluster: Cluster,

@@ -147,8 +147,8 @@ pub struct SchedulerPart {
     #[serde(default)]
     #[schemars(with = "Option<Vec<QueueLayout>>")]
     pub queues: Option<Spanned<Vec<Spanned<QueueLayout>>>>,
-    /// The partitions into which the cluster is divided (policy `batch`), in the place of `sets`, `groups` and
-    /// `queues`. Each node is in one partition; a job that names none runs in the first.
+    /// The partitions into which the cluster is divided (policy `batch`), in the place of `sets`, `groups`
+    /// and `queues`. Each node is in one partition; a job that names none runs in the first.
     #[serde(default)]
     #[schemars(with = "Option<Vec<PartitionPart>>")]
     pub partitions: Option<Spanned<Vec<Spanned<PartitionPart>>>>,

@@ -42,8 +42,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scheduler: Option<SchedulerConfig>,
     },
-    /// By the clock of this machine, time 0 of the run was so long after 1970. Each master says so as it begins:
-    /// the clock may have been set, and a run that was parked has had a pause.
+    /// By the clock of this machine, time 0 of the run was so long after 1970. Each master says so as it
+    /// begins: the clock may have been set, and a run that was parked has had a pause.
     DateKnown { time_0: Duration },
     /// What all earlier events come to, in their place: the second line of a journal that was compacted.
     Summed {

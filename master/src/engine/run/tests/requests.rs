@@ -157,8 +157,8 @@ fn the_time_limits_of_all_jobs_hold_for_what_users_submit() {
     let settings = RunSettings { standing: true, ..RunSettings::default() };
     let mut run = Run::new(set, settings).expect("the settings are right");
     let long = || Submission { time_limit: Some(2 * longest), ..submission(60) };
-    let refused = "refused: job 1 of the submission, `job-0`: a time limit of 2.0 s is longer than that of any \
-                   job here, 1.0 s (`time_limit_max`); none of them was submitted";
+    let refused = "refused: job 1 of the submission, `job-0`: a time limit of 2.0 s is longer than that of \
+                   any job here, 1.0 s (`time_limit_max`); none of them was submitted";
     story(
         &mut run,
         &[
