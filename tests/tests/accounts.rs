@@ -19,6 +19,12 @@ cluster: {nodes: 2, memory: 150MiB, store: "{store}"}
 scheduler: {policy: gang, quantum: 400ms, residency: none}
 "#;
 
+/// Jobs end while masters come and go.
+const ROOMY: &str = r#"
+cluster: {nodes: 2, memory: 400MiB, store: "{store}"}
+scheduler: {policy: hybrid, quantum: 1s}
+"#;
+
 /// Jobs that end in three ways.
 const RUN: &str = r#"
 cluster: {nodes: 2, memory: 150MiB, store: "{store}"}
@@ -50,9 +56,11 @@ jobs:
 "#;
 
 /// A master lives at most so long.
-const LIFE: Duration = Duration::from_millis(2000);
-const KILLS: usize = 8;
+const LIFE: Duration = Duration::from_secs(5);
+const KILLS: usize = 6;
 const CLEAN_LIMIT: Duration = Duration::from_secs(8);
+/// A program that ends at once.
+const SHORT: &[&str] = &["{bin}/heat", "--memory", "4MiB", "--seconds", "0"];
 /// A user that every machine has.
 const NOBODY: u32 = 65534;
 
@@ -104,12 +112,12 @@ fn at_whatever_instant_masters_are_killed_each_job_is_accounted_for_once() {
     let kills: usize = env::var("COSWITCH_KILLS").map_or(KILLS, |text| text.parse().expect("a number"));
     let mut seed = seed();
     // The journal is compacted again and again.
-    let mut master = serve_with(&["--journal-max", "8KiB"], CLUSTER);
+    let mut master = serve_with(&["--journal-max", "8KiB"], ROOMY);
     let mut submitted = Vec::new();
     for _ in 0..kills {
         wait_served(&mut master);
         let first: Vec<String> = accepted(&submit(&master, &[], HEAT));
-        let short = accepted(&submit(&master, &["--name", "short"], &["{bin}/heat", "--seconds", "0"]));
+        let short = accepted(&submit(&master, &["--name", "short"], SHORT));
         submitted.extend(first.into_iter().chain(short));
         std::thread::sleep(span(&mut seed, LIFE));
         master.kill();
@@ -255,7 +263,7 @@ fn as_nobody(master: &Master, arguments: &[&str]) -> Answered {
 #[test]
 fn users_see_their_own_jobs_alone_and_what_is_cancelled_or_interrupted_counts_too() {
     let mut master = serve(CLUSTER);
-    accepted(&submit(&master, &["--name", "done"], &["{bin}/heat", "--seconds", "0"]));
+    accepted(&submit(&master, &["--name", "done"], SHORT));
     accepted(&submit(&master, &["--name", "cancelled"], ENDLESS));
     accepted(&submit(&master, &["--name", "interrupted"], ENDLESS));
     master.wait_until("a turn", RUN_LIMIT, |master| state(master, "cancelled") == "running");
