@@ -77,6 +77,8 @@ pub enum Report {
     NotCopied { node: NodeId, epoch: Epoch, reason: String },
     /// The driver's counters of the ranks on one node.
     Traffic { node: NodeId, ranks: Vec<RankTraffic> },
+    /// The processor time that a control group on one node has counted.
+    Processed { node: NodeId, group: u64, used: Duration },
     /// A node was lost: nothing of the application runs any more, and it rests at its snapshots until all of
     /// its nodes are back. Tells why.
     Displaced { why: String },

@@ -342,6 +342,8 @@ pub enum Refusal {
         /// Nodes whose daemons were replaced before.
         done: Vec<NodeId>,
     },
+    #[error("the accounts cannot be read: {why}")]
+    NoAccounts { why: String },
     #[error("the cluster is ending")]
     Ending,
     #[error("{why}")]

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use coswitch_policies::{JobId, NodeId};
 use coswitch_report::journal::RunEvent;
 use http_body_util::{BodyExt, Full};
@@ -18,8 +19,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::{net::UnixStream, runtime::Runtime, time::timeout};
 
-use crate::api::{
-    ClusterStatus, JobStatus, NodeStatus, NodeUpgrade, Queue, Reason, Refusal, Submission, Submitted,
+use crate::{
+    accounts::{By, Filter, Listing, Sums},
+    api::{ClusterStatus, JobStatus, NodeStatus, NodeUpgrade, Queue, Reason, Refusal, Submission, Submitted},
 };
 
 /// The cluster answers at once, unless its disk is blocked.
@@ -128,6 +130,22 @@ impl Client {
         self.ask(Method::GET, &format!("/v1/jobs/{job}/why"), &(), Some(ANSWER_LIMIT))
     }
 
+    /// What a user's jobs that have ended have used; root sees those of all users.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn accounts(&self, filter: &Filter) -> Result<Listing, ClientError> {
+        self.ask(Method::GET, &query(filter, None), &(), Some(ANSWER_LIMIT))
+    }
+
+    /// The same, summed up.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn sums(&self, filter: &Filter, by: By) -> Result<Sums, ClientError> {
+        self.ask(Method::GET, &query(filter, Some(by)), &(), Some(ANSWER_LIMIT))
+    }
+
     /// Waits until the daemons of these nodes, or of all, are replaced.
     ///
     /// # Errors
@@ -216,6 +234,31 @@ impl Client {
             .map_err(io::Error::other)?;
         sender.send_request(request).await.map_err(ClientError::Gone)
     }
+}
+
+/// The path of a question about accounts.
+fn query(filter: &Filter, by: Option<By>) -> String {
+    let Filter { own: _, user, since, until, job, state } = filter;
+    let by = by.and_then(|by| Some(by.to_possible_value()?.get_name().to_owned()));
+    let values = [
+        ("user", user.clone()),
+        ("since", since.map(|date| date.to_string())),
+        ("until", until.map(|date| date.to_string())),
+        ("job", job.clone()),
+        ("state", state.map(|state| state.to_string())),
+        ("by", by),
+    ];
+    let values = values.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped(&value?))));
+    format!("/v1/accounts?{}", values.collect::<Vec<_>>().join("&"))
+}
+
+/// A value of a query, as a URL has it.
+fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(escape).collect()
 }
 
 fn strange(answer: &[u8]) -> ClientError {

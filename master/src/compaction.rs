@@ -19,7 +19,7 @@ use coswitch_report::{
     journal::{Event, JournalError, RunEvent, VERSION, archive, each, record},
 };
 
-use crate::{journal::cut, replace};
+use crate::{accounts::Told, journal::cut, replace};
 
 /// So many archives are kept.
 const ARCHIVES: u32 = 3;
@@ -86,18 +86,41 @@ pub struct Compaction {
     /// The size at which that is tried next.
     due: u64,
     sums: Sums,
+    /// Where the accounts of jobs go that have ended.
+    accounts: Option<Told>,
     /// Hears what is known whenever the journal was compacted.
     on_compacted: Box<dyn FnMut(&Known) + Send>,
 }
 
 impl Compaction {
     pub fn new(path: &Path, max: u64, sums: Sums, on_compacted: impl FnMut(&Known) + Send + 'static) -> Self {
-        Self { path: path.into(), max, due: max, sums, on_compacted: Box::new(on_compacted) }
+        Self { path: path.into(), max, due: max, sums, accounts: None, on_compacted: Box::new(on_compacted) }
+    }
+
+    /// Of a journal that stays as it is, and is only followed.
+    pub fn never(path: &Path, sums: Sums) -> Self {
+        Self::new(path, u64::MAX, sums, |_| ())
+    }
+
+    /// Tells the accounts of all jobs that have ended, and from now on of those that end.
+    #[must_use]
+    pub fn telling(self, accounts: Told) -> Self {
+        accounts.tell(self.sums.report.accounts());
+        Self { accounts: Some(accounts), ..self }
     }
 
     /// The journal has one more event.
     pub(crate) fn take(&mut self, event: &RunEvent) {
         self.sums.on_event(event);
+        let (Some(accounts), report) = (&self.accounts, &self.sums.report) else { return };
+        match event.kind {
+            Event::JobFinished { job, .. } => accounts.tell(report.account(job)),
+            // The others have been told.
+            Event::RunEnded { .. } => {
+                accounts.tell(report.accounts().filter(|account| account.outcome.is_none()));
+            }
+            _ => {}
+        }
     }
 
     /// The file in which a journal of this length goes on from now on, and its length, where that is another
@@ -124,6 +147,8 @@ impl Compaction {
     fn compact(&mut self, file: &File) -> io::Result<(File, u64)> {
         self.sums.report.sum_up(ENDED_KEPT);
         self.sums.known.sum_up(ENDED_KEPT);
+        let unwritten = self.accounts.as_ref().map(Told::waiting).unwrap_or_default();
+        self.sums.report.keep_accounts(|job| unwritten.contains(&job));
         let number = self.sums.archive + 1;
         let text = self.sums.write(number).ok_or_else(|| io::Error::other("it has no beginning"))?;
         // What becomes an archive is whole.

@@ -4,6 +4,7 @@
 //! events. The [`journal`] stores them; the [`live`] view and the reports of `coswitch-report` are made from
 //! them alone. [`cli`] is above all others.
 
+pub mod accounts;
 pub mod api;
 pub mod cli;
 pub mod client;

@@ -89,6 +89,12 @@ pub fn lock(directory: &Path) -> anyhow::Result<Flock<fs::File>> {
     lock.map_err(|_| anyhow!("the cluster of {} has a master already", directory.display()))
 }
 
+/// Whether a master on this machine has the cluster of the directory.
+pub fn has_master(directory: &Path) -> bool {
+    let file = private::open_to_write(&directory.join(LOCK));
+    file.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
+}
+
 /// The cluster of the directory has ended.
 ///
 /// # Errors

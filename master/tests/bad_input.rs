@@ -72,7 +72,7 @@ const CASES: &[Case] = cases![
     "an unknown field without a likeness": "count: 2" => "zebra: 2",
         line 13, "jobs[0].zebra", ["known here are"];
     "node sets": "memory: 1GiB" => "memory: 1GiB\n  partitions: []",
-        line 4, "cluster.partitions", ["coswitch simulate --machine"];
+        line 4, "cluster.partitions", ["a cluster is divided by `scheduler.partitions`"];
     "node sets beside the nodes": "memory: 1GiB" => "memory: 1GiB\n  sets: []",
         line 4, "cluster.sets", ["belong into `scheduler`, with `policy: batch`"];
     "divided nodes": "memory: 1GiB" => "memory: 1GiB\n  cpus: 4",
@@ -196,6 +196,45 @@ const CASES: &[Case] = cases![
         line 13, "jobs[0].group", ["the cluster is not divided (`scheduler.sets`)"];
     "a queue that takes no job": "quantum: 10s" => "max_queued: 0",
         line 7, "scheduler.max_queued", ["no job could be submitted"];
+    "partitions that leave a node out": "policy: hybrid\n  quantum: 10s" =>
+        "policy: batch\n  partitions: [{name: day, nodes: [0]}]",
+        line 7, "scheduler.partitions", ["1 nodes together, and the cluster has 2", "name each node"];
+    "a partition of a node that there is not": "policy: hybrid\n  quantum: 10s" =>
+        "policy: batch\n  partitions: [{name: day, nodes: [0, 7]}]",
+        line 7, "scheduler.partitions[0]", ["names the node `7`"];
+    "a node in two partitions": "policy: hybrid\n  quantum: 10s" =>
+        "policy: batch\n  partitions: [{name: day, nodes: [0]}, {name: night, nodes: [0, 1]}]",
+        line 7, "scheduler.partitions[1]", ["the node `0`, which is in a set already"];
+    "partitions beside sets": "policy: hybrid\n  quantum: 10s" =>
+        "policy: batch\n  sets: [{name: a, width: 2}]\n  partitions: [{name: day, nodes: [0, 1]}]",
+        line 7, "scheduler.sets", ["`scheduler.partitions` divide the cluster already"];
+    "partitions under a policy that has none": "quantum: 10s" => "partitions: [{name: day, nodes: [0, 1]}]",
+        line 7, "scheduler.partitions", ["write `policy: batch`"];
+    "a partition in which no job may run": "policy: hybrid\n  quantum: 10s" =>
+        "policy: batch\n  partitions: [{name: day, nodes: [0, 1], time_limit: 0s}]",
+        line 7, "scheduler.partitions[0].time_limit", ["for example `10min`"];
+    "an unknown partition": "policy: hybrid\n  quantum: 10s\njobs:\n  - name: cg" =>
+        "policy: batch\n  partitions: [{name: day, nodes: [0, 1]}]\njobs:\n  - name: cg\n    partition: dya",
+        line 10, "jobs[0].partition", ["there is no partition `dya`; there are day"];
+    "a partition where all nodes are alike": "count: 2" => "partition: day",
+        line 13, "jobs[0].partition", ["the cluster has no partitions"];
+    "a partition and a queue": "policy: hybrid\n  quantum: 10s\njobs:\n  - name: cg" =>
+        "policy: batch\n  partitions: [{name: day, nodes: [0, 1]}]\njobs:\n  - name: cg\n    \
+            partition: day\n    queue: day",
+        line 10, "jobs[0].partition", ["the job names a queue as well"];
+    "a job that runs for longer than its partition lets it":
+        "policy: hybrid\n  quantum: 10s\njobs:\n  - name: cg" =>
+        "policy: batch\n  partitions: [{name: day, nodes: [0, 1], time_limit: 90s}]\njobs:\n  - name: cg\n\
+            \x20   time_limit: 2min",
+        line 10, "jobs[0].time_limit", ["its queue lets a job run for 1 min 30 s at most"];
+    "a time limit that is longer than the longest": "policy: hybrid\n  quantum: 10s\njobs:\n  - name: cg" =>
+        "policy: hybrid\n  time_limit_max: 1h\njobs:\n  - name: cg\n    time_limit: 2h",
+        line 10, "jobs[0].time_limit", ["longer than that of any job here, 1 h (`time_limit_max`)"];
+    "a usual time limit that is longer than the longest":
+        "quantum: 10s" => "time_limit_default: 2h\n  time_limit_max: 1h",
+        line 7, "scheduler.time_limit_default", ["a time limit of 2 h is longer", "write a shorter time"];
+    "a longest time limit of nothing": "quantum: 10s" => "time_limit_max: 0s",
+        line 7, "scheduler.time_limit_max", ["for example `12h`"];
     "a time limit of nothing": "count: 2" => "time_limit: 0s",
         line 13, "jobs[0].time_limit", ["for example `10min`"];
     "a time limit without unit": "count: 2" => "time_limit: 10",

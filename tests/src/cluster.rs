@@ -446,6 +446,7 @@ impl TestCluster {
             | Report::Moved { .. }
             | Report::NotMoved { .. }
             | Report::Progress { .. }
+            | Report::Processed { .. }
             | Report::Traffic { .. } => {}
         }
     }

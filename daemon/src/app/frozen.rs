@@ -39,6 +39,7 @@ impl Part {
             };
         }
         self.node.plane.tell(Command::Frozen(self.job, epoch, frozen.is_ok()));
+        self.tell_processed();
     }
 
     pub(super) fn on_flushed(&mut self, epoch: Epoch, drained: Bytes) {

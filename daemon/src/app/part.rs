@@ -134,6 +134,8 @@ pub(super) struct Part {
     pub(super) went_back: Option<u32>,
     /// Snapshots that are removed once they are sealed.
     pub(super) unwanted: BTreeSet<Epoch>,
+    /// How often its counters were asked for.
+    pub(super) sampled: u32,
     /// Size of the last dump.
     pub(super) image_bytes: Bytes,
     /// A release was ordered: until that is done, nothing is told. The job may already be launched anew.
@@ -160,6 +162,7 @@ impl Part {
             recorded: None,
             root: None,
             all_exited: false,
+            sampled: 0,
             stands_still: false,
             told: Told::default(),
             rewinding: None,

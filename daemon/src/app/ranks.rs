@@ -16,6 +16,9 @@ use crate::{
     protocol::{AppEvent, Exit, Failure, RankEnd, RankTraffic, Step},
 };
 
+/// Of so many samples of the counters of drivers, one has the processor time.
+const PROCESSED_EVERY: u32 = 10;
+
 impl Part {
     pub(super) fn tell_launcher(&self, command: &LauncherCommand) {
         for part in encode(command) {
@@ -63,6 +66,7 @@ impl Part {
 
     pub(super) async fn on_root_ended(&mut self, status: io::Result<WaitStatus>) {
         self.tell_traffic();
+        self.tell_processed();
         self.leave_running();
         self.state = State::Ended;
         match status {
@@ -81,6 +85,23 @@ impl Part {
     fn tell_ended(&self) {
         if self.all_exited && matches!(self.state, State::Ended) {
             self.tell(AppEvent::Exited);
+        }
+    }
+
+    /// Once a second.
+    pub(super) fn on_sample(&mut self) {
+        self.tell_traffic();
+        self.sampled = self.sampled.wrapping_add(1);
+        if self.sampled.is_multiple_of(PROCESSED_EVERY) {
+            self.tell_processed();
+        }
+    }
+
+    /// Tells the processor time of its group, where it has one.
+    pub(super) fn tell_processed(&self) {
+        let processed = self.resources.as_ref().and_then(|resources| resources.cgroup.processed());
+        if let Some((group, used)) = processed {
+            self.tell(AppEvent::Processed { group, used });
         }
     }
 

@@ -53,7 +53,7 @@ impl NodeServices {
     /// Sends an event to the head node, where there is one.
     pub fn tell(&self, event: DaemonEvent) {
         if let DaemonEvent::App { event, .. } = &event
-            && !matches!(event, AppEvent::Progress { .. } | AppEvent::Traffic(_))
+            && !matches!(event, AppEvent::Progress { .. } | AppEvent::Traffic(_) | AppEvent::Processed { .. })
         {
             self.has_news.store(true, Ordering::Relaxed);
         }

@@ -335,6 +335,13 @@ pub enum AppEvent {
         epoch: Epoch,
         reason: String,
     },
+    /// The processor time that the control group of the application has counted here: every ten seconds, when
+    /// it is frozen, and when it has ended.
+    Processed {
+        /// The number of the group. After a restore it is another one, which counts from zero.
+        group: u64,
+        used: Duration,
+    },
 }
 
 /// Why a request could not be carried out.

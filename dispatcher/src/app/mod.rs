@@ -555,6 +555,7 @@ impl App {
                 self.tell(Report::Progress { node, step, bytes, total });
             }
             AppEvent::Traffic(ranks) => self.tell(Report::Traffic { node, ranks }),
+            AppEvent::Processed { group, used } => self.tell(Report::Processed { node, group, used }),
             AppEvent::Failed { during, failure } => self.on_failed(node, during, failure),
             // Late answers to requests that were given up.
             _ => {}

@@ -10,6 +10,7 @@ use coswitch_policies::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    accounts::AccountsFold,
     forecasts::ForecastFold,
     journal::{Event, JobOutcome, MachineUse, RunEvent, RunOutcome, SwitchStep},
     lives::{Life, LifeStage, Lives, within},
@@ -39,17 +40,18 @@ pub fn fold<'a>(events: impl IntoIterator<Item = &'a RunEvent>) -> Report {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Folder {
-    run: String,
+    pub(super) run: String,
     name: String,
     policy: Option<Policy>,
     space: Option<SpaceSharing>,
     nodes: u32,
     capacity: Capacity,
-    outcome: Option<RunOutcome>,
+    pub(super) outcome: Option<RunOutcome>,
     #[serde(with = "pairs")]
     pub(super) jobs: BTreeMap<JobId, JobFold>,
     pub(super) unlisted: Unlisted,
     pub(super) lives: Lives,
+    pub(super) accounts: AccountsFold,
     #[serde(with = "pairs")]
     switches_begun: BTreeMap<SwitchId, SwitchBegun>,
     /// Time in which a switch kept the nodes from running jobs; switches that overlap count once.
@@ -86,7 +88,7 @@ pub(super) struct JobFold {
     pub(super) submitted: SimTime,
     alone: Option<Duration>,
     pub(super) finished: Option<(SimTime, JobOutcome)>,
-    restores: u32,
+    pub(super) restores: u32,
     /// The switch of the last restore.
     restored_by: Option<SwitchId>,
     last_output: String,
@@ -238,11 +240,15 @@ impl Folder {
             Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
             Event::MasterReplaced { generation, jobs, .. } => {
+                self.outcome = None;
                 // The switch of the master before has no end.
                 self.switches_begun.clear();
                 self.warnings.push(replaced_in_words(*generation, jobs.len()));
             }
-            Event::JobLaunched { .. }
+            Event::DateKnown { .. }
+            | Event::JobProcessed { .. }
+            | Event::JobAccepted { .. }
+            | Event::JobLaunched { .. }
             | Event::ProgramSent { .. }
             | Event::JobCheckpointed { .. }
             | Event::JobDisplaced { .. }
@@ -262,6 +268,7 @@ impl Folder {
             | Event::Progress { .. }
             | Event::Output { .. } => {}
         }
+        self.accounts.on_event(at, event, &self.lives);
         self.lives.on_event(at, event);
         self.forecasts.on_event(at, event);
     }

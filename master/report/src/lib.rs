@@ -4,6 +4,7 @@
 //! Everything here is pure except [`journal::read`]: the same journal gives the same bytes. Times come from
 //! `coswitch_policies::metrics`, which defines every number; moved bytes and memory are summed up here.
 
+mod accounts;
 mod causes;
 pub mod compare;
 pub mod csv;
@@ -27,6 +28,7 @@ pub mod table;
 pub mod trace;
 pub mod words;
 
+pub use accounts::{AccountState, JobAccount, NodeUse};
 pub use fold::{Folder, fold};
 pub use forecasts::Forecasts;
 pub use known::{ENDED_KEPT, JobKnown, Known};

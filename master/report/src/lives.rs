@@ -7,7 +7,10 @@
 //!              Suspended    Suspended ───┘
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use coswitch_policies::{Adopted, JobId, Misplaced, NodeId, Placement, Residence, SimTime, metrics::Span};
 use serde::{Deserialize, Serialize};
@@ -73,6 +76,13 @@ pub(super) struct Life {
 impl Life {
     pub(super) fn spans(&self, stage: LifeStage) -> impl Iterator<Item = Span> + '_ {
         self.stays.iter().filter(move |stay| stay.stage == stage).map(|stay| stay.span)
+    }
+
+    /// The time in the stages that count, up to `until` where the job has not ended.
+    pub(super) fn spent(&self, counts: impl Fn(LifeStage) -> bool, until: SimTime) -> Duration {
+        let now = self.now.filter(|(stage, _)| counts(*stage)).map(|(_, since)| until.since(since));
+        let before = self.stays.iter().filter(|stay| counts(stay.stage)).map(|stay| stay.span.length());
+        before.chain(now).sum()
     }
 
     /// Whether the job has not ended.
@@ -244,8 +254,6 @@ pub(super) fn within<'a>(span: Span, spans: &'a [Span]) -> impl Iterator<Item = 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use coswitch_policies::{Bytes, Purpose, SwitchId, SwitchOrder};
 
     use super::*;

@@ -91,6 +91,7 @@ impl Folder {
         ended.sort_unstable();
         let surplus = ended.len().saturating_sub(kept);
         for (at, id) in ended.into_iter().take(surplus).take_while(|(at, _)| *at <= until) {
+            self.unlist_account(id);
             self.lives.jobs.remove(&id);
             if let Some(job) = self.jobs.remove(&id) {
                 self.unlisted.take(job.working_set(), job.submitted, at);

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand.
 
+mod accounts;
 mod check;
 mod clean;
 mod compare;
@@ -54,6 +55,7 @@ enum Command {
     Undrain(jobs::UndrainCommand),
     Why(jobs::WhyCommand),
     Upgrade(jobs::UpgradeCommand),
+    Accounts(accounts::AccountsCommand),
     Check(check::CheckCommand),
     Compare(compare::CompareCommand),
     Explain(explain::ExplainCommand),
@@ -95,6 +97,7 @@ impl Arguments {
             Command::Undrain(undrain) => undrain.carry_out(output),
             Command::Why(why) => why.carry_out(output),
             Command::Upgrade(upgrade) => upgrade.carry_out(output),
+            Command::Accounts(accounts) => accounts.carry_out(output),
             Command::Check(check) => check.carry_out(output),
             Command::Compare(compare) => compare.carry_out(output, umask),
             Command::Explain(explain) => explain.carry_out(output),

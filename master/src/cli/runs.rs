@@ -16,7 +16,9 @@ use coswitch_report::{
 };
 
 use crate::{
+    accounts::Keeper,
     api::Accepted,
+    compaction::{Compaction, Sums},
     config::{ClusterConfig, Job, JobSet},
     costs,
     doctor::Findings,
@@ -31,6 +33,8 @@ use crate::{
 
 /// The longest wait for the disk of the journal, after all jobs and daemons have ended.
 const JOURNAL_LIMIT: Duration = Duration::from_secs(60);
+/// The same for the database of accounts, which can be made of the journal at any time.
+pub(super) const ACCOUNTS_LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) struct Runs {
     pub(super) name: RunName,
@@ -55,6 +59,7 @@ pub(super) enum Alone {
 /// The record of a run: all its events, in the journal, in the live view and in memory.
 struct Record {
     journal: Journal,
+    accounts: Keeper,
     live: Live,
     events: Vec<RunEvent>,
 }
@@ -128,11 +133,10 @@ impl Runs {
         suffix: &str,
     ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let out = new_directory(out)?;
-        let record = Record {
-            journal: Journal::create(&out.join(FILE_NAME), None)?,
-            live: Live::new(self.quiet, &out)?,
-            events: Vec::new(),
-        };
+        let (path, accounts) = (out.join(FILE_NAME), accounts(&out)?);
+        let following = Compaction::never(&path, Sums::default()).telling(accounts.told());
+        let journal = Journal::create(&path, Some(following))?;
+        let record = Record { journal, accounts, live: Live::new(self.quiet, &out)?, events: Vec::new() };
         self.record(job_set, self.options(suffix, &out), None, record)
     }
 
@@ -140,8 +144,11 @@ impl Runs {
     pub(super) fn resume(&self, parked: Parked, out: &Path) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let path = out.join(FILE_NAME);
         let (events, _) = salvage(&path)?;
-        let journal = Journal::append(&path, None)?;
-        let mut record = Record { journal, live: Live::new(self.quiet, out)?, events };
+        let (sums, _) = Sums::take_up(&path)?;
+        let accounts = accounts(out)?;
+        let following = Compaction::never(&path, sums).telling(accounts.told());
+        let journal = Journal::append(&path, Some(following))?;
+        let mut record = Record { journal, accounts, live: Live::new(self.quiet, out)?, events };
         let at = record.events.last().map_or(SimTime(0), |event| event.at);
         // They were held because their nodes were taken away.
         for job in parked::held(&record.events) {
@@ -167,10 +174,11 @@ impl Runs {
     ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let (cores, out) = (cores_of_a_node(&job_set.cluster), options.out.clone());
         let outcome = engine::run(job_set, options, resumed, &mut record);
-        let Record { journal, live, events } = record;
+        let Record { journal, accounts, live, events } = record;
         drop(live);
         // A full disk below the journal must not end the jobs; the run fails at its end instead.
         let written = journal.finish(JOURNAL_LIMIT);
+        accounts.finish(ACCOUNTS_LIMIT);
         let outcome = outcome?;
         costs::store(&out, &events, cores)?;
         written?;
@@ -228,6 +236,11 @@ pub(super) fn kinds_to_measure(job_set: &JobSet) -> Vec<usize> {
         }
     }
     kinds
+}
+
+/// Keeps the accounts of the directory of a run, or of a cluster.
+pub(super) fn accounts(out: &Path) -> anyhow::Result<Keeper> {
+    Keeper::start(out).context("failed to start a thread")
 }
 
 /// The directory of a run, by default `coswitch-runs/RUN`.

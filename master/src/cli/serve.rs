@@ -125,17 +125,18 @@ impl ServeCommand {
             eprintln!("would {verb} {what}; journal and outputs in {}{page}", out.display());
             return Ok(Exit::Done);
         }
-        let (server, mut asks) = Server::start(self.socket.clone())?;
+        let (server, mut asks) = Server::start(self.socket.clone(), &out)?;
         let mut options = runs.options("", &out);
-        let (journal, jobs, past, _lock) = match standing {
+        let (journal, jobs, accounts, past, _lock) = match standing {
             None => {
                 options.out = runs::new_directory(&out)?;
                 let lock = standing::lock(&options.out)?;
                 let jobs = open_jobs(&options.out)?;
                 let path = options.out.join(FILE_NAME);
-                let compaction = self.compaction(&path, Sums::default(), &jobs);
+                let accounts = runs::accounts(&options.out)?;
+                let compaction = self.compaction(&path, Sums::default(), &jobs).telling(accounts.told());
                 let journal = Journal::create(&path, Some(compaction)).map_err(anyhow::Error::from)?;
-                (journal, jobs, None, lock)
+                (journal, jobs, accounts, None, lock)
             }
             Some(standing) => {
                 options.out = out.canonicalize().context("failed to find the directory of the cluster")?;
@@ -145,9 +146,10 @@ impl ServeCommand {
                 let (sums, past) = read_past(&options.out)?;
                 let jobs = open_jobs(&options.out)?;
                 let path = options.out.join(FILE_NAME);
-                let compaction = self.compaction(&path, sums, &jobs);
+                let accounts = runs::accounts(&options.out)?;
+                let compaction = self.compaction(&path, sums, &jobs).telling(accounts.told());
                 let journal = Journal::append(&path, Some(compaction)).map_err(anyhow::Error::from)?;
-                (journal, jobs, Some((standing, past)), lock)
+                (journal, jobs, accounts, Some((standing, past)), lock)
             }
         };
         let out = options.out.clone();
@@ -171,6 +173,7 @@ impl ServeCommand {
         let Sink { journal, live, server, .. } = sink;
         drop((page, live, server));
         let written = journal.finish(JOURNAL_LIMIT);
+        accounts.finish(runs::ACCOUNTS_LIMIT);
         outcome?;
         standing::forget_note(&self.socket);
         written.map_err(anyhow::Error::from)?;

@@ -147,6 +147,11 @@ pub struct SchedulerPart {
     #[serde(default)]
     #[schemars(with = "Option<Vec<QueueLayout>>")]
     pub queues: Option<Spanned<Vec<Spanned<QueueLayout>>>>,
+    /// The partitions into which the cluster is divided (policy `batch`), in the place of `sets`, `groups`
+    /// and `queues`. Each node is in one partition; a job that names none runs in the first.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<PartitionPart>>")]
+    pub partitions: Option<Spanned<Vec<Spanned<PartitionPart>>>>,
     /// With the queue `aging` and `sets`: the points that a waiting job gains in an hour; 1 if left out.
     #[serde(default)]
     #[schemars(with = "Option<i64>")]
@@ -196,6 +201,13 @@ pub struct SchedulerPart {
     /// refused. Only the limit of all jobs, 1000, if left out.
     #[serde(default)]
     pub max_queued: Option<Leaf<u32>>,
+    /// The time limit of a job that has none of its own and none by its queue; none if left out, or
+    /// `time_limit_max`.
+    #[serde(default)]
+    pub time_limit_default: Option<Leaf<Duration>>,
+    /// The longest time limit of a job: one that asks for a longer one is refused.
+    #[serde(default)]
+    pub time_limit_max: Option<Leaf<Duration>>,
     /// How jobs that are submitted together get their slots.
     #[serde(default)]
     pub packing: Option<Leaf<Packing>>,
@@ -220,6 +232,24 @@ pub struct SchedulerPart {
     /// with messages that go at the end of a slot (`bcs`). It also says how ranks wait.
     #[serde(default)]
     pub local: Option<Leaf<Local>>,
+}
+
+/// A partition: nodes of its own, and how long jobs run there.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct PartitionPart {
+    /// Its name, which jobs use.
+    pub name: String,
+    /// Its nodes, by the names or numbers of `cluster.nodes`.
+    #[schemars(schema_with = "names_or_numbers")]
+    pub nodes: Vec<String>,
+    /// The longest time limit of a job there, and that of a job that gives none; as the job says if left out.
+    #[serde(default)]
+    pub time_limit: Option<Leaf<Duration>>,
+}
+
+fn names_or_numbers(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "items": { "type": ["string", "integer"] } })
 }
 
 /// One job, or several alike.
@@ -270,6 +300,9 @@ pub struct JobPart {
     /// `group` is given.
     #[serde(default)]
     pub queue: Option<Leaf<String>>,
+    /// The partition in which the job runs, where `scheduler.partitions` has some; the first one if left out.
+    #[serde(default)]
+    pub partition: Option<Leaf<String>>,
     /// How a rank of this job waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,

@@ -22,6 +22,7 @@ use coswitch_policies::{
         sharing::{NodeSets, SpaceSharing},
     },
 };
+use coswitch_report::words::span;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{Encryption, ParkMethod};
@@ -138,6 +139,9 @@ pub struct Settings {
     /// The most jobs that users may have wait to begin; `None`: as many as a cluster has jobs.
     #[serde(default)]
     pub max_queued: Option<u32>,
+    /// How long jobs run at most.
+    #[serde(default)]
+    pub time_limits: TimeLimits,
     /// How jobs that are submitted together get their slots.
     #[serde(default)]
     pub packing: Packing,
@@ -154,6 +158,38 @@ pub struct Settings {
     /// By which the ranks of a node are favoured; none: by the kernel's own.
     #[serde(default)]
     pub local: Option<Technique>,
+}
+
+/// The limits on the running time of all jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimeLimits {
+    /// Of a job that has none of its own.
+    pub usual: Option<Duration>,
+    /// No job has a longer one.
+    pub longest: Option<Duration>,
+}
+
+impl TimeLimits {
+    /// The time limit of a job, by its own, which is [allowed](Self::check), and that of its queue.
+    #[must_use]
+    pub fn of(&self, own: Option<Duration>, queue: Option<Duration>) -> Option<Duration> {
+        let usual = queue.or(self.usual).or(self.longest);
+        own.or_else(|| usual.map(|usual| self.longest.map_or(usual, |longest| usual.min(longest))))
+    }
+
+    /// # Errors
+    /// Where the limit is longer than that of any job, in words.
+    pub fn check(&self, own: Option<Duration>) -> Result<(), String> {
+        match (own, self.longest) {
+            (Some(own), Some(longest)) if own > longest => Err(format!(
+                "a time limit of {} is longer than that of any job here, {} (`time_limit_max`)",
+                span(own),
+                span(longest)
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One job; a `count` of n in the file makes n of these.

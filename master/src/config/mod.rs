@@ -36,7 +36,7 @@ use thiserror::Error;
 
 pub use advice::Overfull;
 pub use choice::ParkMethod;
-pub use job_set::{ClusterConfig, Job, JobSet, Settings};
+pub use job_set::{ClusterConfig, Job, JobSet, Settings, TimeLimits};
 pub use problem::{Located, Problem, Refused};
 pub use resolve::Purpose;
 pub use schema::schema_text;

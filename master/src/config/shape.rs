@@ -127,8 +127,8 @@ fn simulated(word: &str) -> Option<&'static str> {
             Some("node sets, their groups, queues and hours belong into `scheduler`, with `policy: batch`")
         }
         "partition" | "partitions" => Some(
-            "partitions are those of a log, and only simulated: `coswitch simulate --machine FILE`; a \
-             cluster is divided by `scheduler.sets` and `scheduler.groups`",
+            "a cluster is divided by `scheduler.partitions`, with `policy: batch`, and a job names its \
+             `partition`; those of a log are in the machine file of `simulate`",
         ),
         "cpus" | "boxes" | "usage_limit" => Some(
             "a live run does not divide nodes by CPUs; boxes and `rms` are only simulated: \

@@ -76,7 +76,8 @@ pub(super) async fn drive(
         // Hours go by the clock of this machine, also where it was set since.
         sets.start = daytime::before(age);
     }
-    let settings = RunSettings { run, out, environment, umask, standing, ends };
+    let time_0 = Some(since_1970().saturating_sub(age));
+    let settings = RunSettings { run, out, environment, umask, standing, ends, time_0 };
     let parks = jobs.cluster.allocation.is_some();
     let mut core = match origin {
         Origin::Run | Origin::Served => Run::new(jobs, settings)?,

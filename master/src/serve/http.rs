@@ -1,6 +1,9 @@
 //! The questions as HTTP: paths, bodies and codes. Who asks is told by the kernel (peer credentials).
 
-use std::{convert::Infallible, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, os::unix::net::UnixListener as StdListener, path::Path as FilePath, sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Json, Router,
@@ -12,7 +15,7 @@ use axum::{
     serve::IncomingStream,
 };
 use coswitch_policies::{JobId, NodeId};
-use coswitch_report::journal::RunEvent;
+use coswitch_report::{AccountState, journal::RunEvent};
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -26,6 +29,7 @@ use tokio::{
 
 use super::metrics;
 use crate::{
+    accounts::{By, Filter, View},
     api::{Refusal, Reply, Request, Submission, User},
     engine::Ask,
 };
@@ -38,6 +42,8 @@ pub(super) struct Api {
     pub(super) asks: UnboundedSender<Ask>,
     pub(super) events: broadcast::Sender<Arc<RunEvent>>,
     pub(super) registry: Arc<Registry>,
+    /// Of the cluster.
+    pub(super) directory: Arc<FilePath>,
 }
 
 /// Who is at the other end of the socket.
@@ -64,6 +70,7 @@ pub(super) async fn serve(listener: StdListener, api: Api) -> std::io::Result<()
         .route("/v1/nodes/{node}/undrain", post(undrain))
         .route("/v1/timetable", get(timetable))
         .route("/v1/upgrade", post(upgrade))
+        .route("/v1/accounts", get(accounts))
         .route("/v1/events", get(events))
         .route("/metrics", get(numbers))
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -135,6 +142,43 @@ async fn timetable(State(api): State<Api>, from: From, Query(Ahead { ahead }): Q
     api.ask(from, Request::Timetable { ahead: Duration::from_secs(ahead) }).await
 }
 
+/// Which accounts are asked for.
+#[derive(Deserialize)]
+struct Accounts {
+    user: Option<String>,
+    since: Option<f64>,
+    until: Option<f64>,
+    job: Option<String>,
+    state: Option<AccountState>,
+    by: Option<By>,
+}
+
+/// The database is read beside all else: the engine is not asked.
+async fn accounts(
+    State(api): State<Api>,
+    ConnectInfo(peer): From,
+    Query(asked): Query<Accounts>,
+) -> Response {
+    let Some(user) = peer.0 else { return refused(&unknown_user()) };
+    let own = (user != User::ROOT).then_some(user.0);
+    let Accounts { user, since, until, job, state, by } = asked;
+    let filter = Filter { own, user, since, until, job, state };
+    let read = move || {
+        let view = View::of_database(&api.directory).map_err(|error| error.to_string())?;
+        let answer = match by {
+            None => view.listing(&filter).map(|listing| json(&listing)),
+            Some(by) => view.sums(&filter, by).map(|sums| json(&sums)),
+        };
+        answer.map_err(|error| error.to_string())
+    };
+    let answer = tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()));
+    answer.unwrap_or_else(|why| refused(&Refusal::NoAccounts { why }))
+}
+
+fn unknown_user() -> Refusal {
+    Refusal::BadRequest { why: "the kernel does not tell who you are".into() }
+}
+
 /// The body of the request for an upgrade.
 #[derive(Deserialize)]
 struct Upgrade {
@@ -179,10 +223,7 @@ async fn numbers(State(api): State<Api>) -> Response {
 
 impl Api {
     async fn ask(&self, ConnectInfo(Peer(user)): From, request: Request) -> Response {
-        let Some(user) = user else {
-            let why = "the kernel does not tell who you are".into();
-            return refused(&Refusal::BadRequest { why });
-        };
+        let Some(user) = user else { return refused(&unknown_user()) };
         let (answer, reply) = oneshot::channel();
         let ended = Reply::Refused(Refusal::Ending);
         let reply = match self.asks.send(Ask { user, request, answer }) {
@@ -216,9 +257,11 @@ fn refused(refusal: &Refusal) -> Response {
         | Refusal::NotUpgraded { .. } => StatusCode::CONFLICT,
         Refusal::BadJob { .. } | Refusal::BadRequest { .. } => StatusCode::BAD_REQUEST,
         Refusal::NotServed { .. } | Refusal::OnlyRoot { .. } => StatusCode::FORBIDDEN,
-        Refusal::Full { .. } | Refusal::QueueFull { .. } | Refusal::NotKept { .. } | Refusal::Ending => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Refusal::Full { .. }
+        | Refusal::QueueFull { .. }
+        | Refusal::NotKept { .. }
+        | Refusal::NoAccounts { .. }
+        | Refusal::Ending => StatusCode::SERVICE_UNAVAILABLE,
     };
     (code, Json(refusal)).into_response()
 }

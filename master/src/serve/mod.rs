@@ -46,17 +46,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on the socket from now on. What users ask waits until the engine takes it.
+    /// Listens on the socket from now on. What users ask waits until the engine takes it; accounts are those
+    /// of `directory`.
     ///
     /// # Errors
     /// Where another cluster is served there, or the socket cannot be made.
-    pub fn start(path: PathBuf) -> anyhow::Result<(Self, UnboundedReceiver<Ask>)> {
+    pub fn start(path: PathBuf, directory: &Path) -> anyhow::Result<(Self, UnboundedReceiver<Ask>)> {
         let socket = Socket::bind(path)?;
         let (asks, asked) = unbounded_channel();
         let (events, _) = broadcast::channel(EVENTS);
         let (metrics, registry) = Metrics::new();
         let registry = Arc::new(registry);
-        let api = http::Api { asks: asks.clone(), events: events.clone(), registry: Arc::clone(&registry) };
+        let (asking, registered) = (asks.clone(), Arc::clone(&registry));
+        let directory = directory.into();
+        let api = http::Api { asks: asking, events: events.clone(), registry: registered, directory };
         let listener = socket.listener().context("failed to listen")?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let serve = move || {

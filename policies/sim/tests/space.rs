@@ -47,6 +47,7 @@ fn divided(queue: QueueName, allocator: AllocatorName) -> SpaceSharing {
         nodes: (name == "all").then_some(6),
         running,
         hours: None,
+        time_limit: None,
     };
     let layout = Layout {
         partition: None,

@@ -111,6 +111,13 @@ impl SpaceSharing {
         queues.get(usize::from(queue.0)).map(|queue| queue.group.as_str())
     }
 
+    /// The name of a queue, where the cluster is divided.
+    #[must_use]
+    pub fn queue_name(&self, queue: QueueId) -> Option<&str> {
+        let queues = &self.sets.as_ref()?.layout.queues;
+        queues.get(usize::from(queue.0)).map(|queue| queue.name.as_str())
+    }
+
     /// The node of a unit of the machine.
     #[must_use]
     pub fn node_of(&self, unit: u32) -> NodeId {

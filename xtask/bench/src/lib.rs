@@ -121,7 +121,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 20] = [
+    const SINGLE: [Name; 21] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,

@@ -42,12 +42,29 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scheduler: Option<SchedulerConfig>,
     },
+    /// By the clock of this machine, time 0 of the run was so long after 1970. Each master says so as it
+    /// begins: the clock may have been set, and a run that was parked has had a pause.
+    DateKnown { time_0: Duration },
     /// What all earlier events come to, in their place: the second line of a journal that was compacted.
     Summed {
         /// The number of the archive that has those events; the first is 1.
         archive: u32,
         report: Box<Folder>,
         known: Box<Known>,
+    },
+    /// A job was taken, for accounts. A new master says so again of each job that has not ended.
+    JobAccepted {
+        job: JobId,
+        name: String,
+        /// By number.
+        user: u32,
+        ranks: u32,
+        /// As its user has named them, or the first ones, where the cluster is divided.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queue: Option<String>,
+        submitted: SimTime,
     },
     /// A job was submitted. Jobs that are submitted together have adjacent lines with the same time.
     JobSubmitted {
@@ -100,6 +117,15 @@ pub enum Event {
         /// The ranks with new counters.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ranks: Vec<RankMeasured>,
+    },
+    /// The processor time that the control group of a job on a node has counted: every ten seconds, when the
+    /// job was frozen, and when it has ended.
+    JobProcessed {
+        job: JobId,
+        node: NodeId,
+        /// A job that comes back from a snapshot has another group, which counts from zero.
+        group: u64,
+        used: Duration,
     },
     /// The turn of a slot began, or its set changed.
     SlotStarted {
@@ -378,9 +404,35 @@ pub enum JobOutcome {
     Failed(String),
 }
 
+/// Why a job was ended early, as in the journals of all versions.
+const CANCELLED: &str = "cancelled";
+const TIME_LIMIT: &str = "it ran for its time limit of ";
+
 impl JobOutcome {
     pub const fn is_success(&self) -> bool {
         matches!(self, Self::Exit(0))
+    }
+
+    /// Its user has ended the job.
+    #[must_use]
+    pub fn cancelled() -> Self {
+        Self::Failed(CANCELLED.into())
+    }
+
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Failed(why) if why == CANCELLED)
+    }
+
+    /// The job has run for as long as it may.
+    #[must_use]
+    pub fn at_time_limit(limit: Duration) -> Self {
+        Self::Failed(format!("{TIME_LIMIT}{} s", limit.as_secs_f64()))
+    }
+
+    #[must_use]
+    pub fn is_at_time_limit(&self) -> bool {
+        matches!(self, Self::Failed(why) if why.starts_with(TIME_LIMIT))
     }
 }
 

@@ -95,7 +95,10 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         Event::JobHeld { job } => format!("{} is held by its user", view.name(*job)),
         Event::JobReleased { job } => format!("{} is held no more", view.name(*job)),
         Event::RunEnded { .. } => "run ended".into(),
-        Event::JobLaunched { .. }
+        Event::DateKnown { .. }
+        | Event::JobProcessed { .. }
+        | Event::JobAccepted { .. }
+        | Event::JobLaunched { .. }
         | Event::JobDisplaced { .. }
         | Event::JobRunning { .. }
         | Event::JobMeasured { .. }

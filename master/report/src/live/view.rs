@@ -151,6 +151,9 @@ impl View {
             }
             Event::Output { job, line } => self.job(*job).output.clone_from(line),
             Event::RunStarted { .. }
+            | Event::DateKnown { .. }
+            | Event::JobProcessed { .. }
+            | Event::JobAccepted { .. }
             | Event::StepDone { .. }
             | Event::TurnsForeseen { .. }
             | Event::MasterReplaced { .. }

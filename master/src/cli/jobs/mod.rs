@@ -37,14 +37,14 @@ use crate::{
 
 /// Which cluster is meant.
 #[derive(Debug, clap::Args)]
-struct Cluster {
+pub(super) struct Cluster {
     /// The socket on which the cluster is served.
     #[arg(long, value_name = "PATH", env = "COSWITCH_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
 
 impl Cluster {
-    fn client(&self) -> Result<Client, Failure> {
+    pub(super) fn client(&self) -> Result<Client, Failure> {
         Ok(Client::new(&self.socket)?)
     }
 }

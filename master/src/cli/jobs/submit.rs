@@ -67,6 +67,10 @@ pub(crate) struct SubmitCommand {
     /// first of the group].
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
+    /// The partition in which the jobs run, where the cluster has some [default: as the run file says, or the
+    /// first].
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["group", "queue"])]
+    partition: Option<String>,
     /// Wait until the jobs have ended; exits with 1 where one failed.
     #[arg(long)]
     wait: bool,
@@ -115,9 +119,11 @@ impl SubmitCommand {
         if self.send {
             jobs.iter_mut().for_each(|job| job.delivery = Delivery::Sent);
         }
-        if self.group.is_some() || self.queue.is_some() {
+        // A partition is a queue of its name.
+        let queue = self.queue.as_ref().or(self.partition.as_ref());
+        if self.group.is_some() || queue.is_some() {
             for job in &mut jobs {
-                (job.group, job.queue) = (self.group.clone(), self.queue.clone());
+                (job.group, job.queue) = (self.group.clone(), queue.cloned());
             }
         }
         let after: Vec<JobId> = match &self.after[..] {

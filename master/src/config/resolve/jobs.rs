@@ -14,7 +14,7 @@ use serde_yaml::Spanned;
 use super::{Context, Purpose, Reader};
 use crate::config::{
     file::JobPart,
-    job_set::{ClusterConfig, JOBS_MAX, Job, NAME_HELP, RANKS_MAX, Settings, is_job_name},
+    job_set::{ClusterConfig, JOBS_MAX, Job, NAME_HELP, RANKS_MAX, Settings, TimeLimits, is_job_name},
     leaf::{Leaf, Priority},
     problem::{Problem, nearest},
     tree::span_at,
@@ -46,6 +46,7 @@ impl Reader {
                 // Under another policy than that of the file queues and groups say nothing.
                 let divided = SpaceSharing { sets: settings.sets.clone(), ..settings.undivided() };
                 self.check_home(&path, part, &mut job, &divided);
+                self.check_longest(&path, part, &mut job, settings.time_limits);
                 if let Some(space) = settings.space() {
                     self.check_queues(&path, part, &job, cluster, &space);
                 }
@@ -89,13 +90,14 @@ impl Reader {
             env: self.env(&field("env"), part),
             cwd: self.cwd(&field("cwd"), part, context.base),
             alone: self.optional(&field("alone"), part.alone.as_ref()),
-            time_limit: self.time_limit(&field("time_limit"), part),
+            time_limit: self.limit(&field("time_limit"), part.time_limit.as_ref()),
             wait: self.optional(&field("wait"), part.wait.as_ref()).unwrap_or(wait),
             priority: self
                 .optional(&field("priority"), part.priority.as_ref())
                 .map_or(0, |Priority(priority)| priority),
             group: part.group.as_ref().map(|leaf| leaf.text().to_owned()),
-            queue: part.queue.as_ref().map(|leaf| leaf.text().to_owned()),
+            // A partition is a queue of its name, and a group.
+            queue: part.queue.as_ref().or(part.partition.as_ref()).map(|leaf| leaf.text().to_owned()),
         }
     }
 
@@ -208,14 +210,27 @@ impl Reader {
         path
     }
 
-    fn time_limit(&mut self, field: &str, part: &JobPart) -> Option<Duration> {
-        let leaf = part.time_limit.as_ref()?;
+    /// A time limit, of a job or of a partition.
+    pub(super) fn limit(&mut self, field: &str, leaf: Option<&Leaf<Duration>>) -> Option<Duration> {
+        let leaf = leaf?;
         let limit = self.read(field, leaf)?;
         if limit.is_zero() {
             let problem = Problem::new(field, leaf.span(), "a job that may run for no time does nothing");
             self.refuse(problem.help("write how long it may run, for example `10min`"));
         }
         Some(limit)
+    }
+
+    /// Gives a job the time limit of all jobs, where it has no other one.
+    fn check_longest(&mut self, path: &str, part: &JobPart, job: &mut Job, limits: TimeLimits) {
+        let Some(leaf) = &part.time_limit else {
+            job.time_limit = limits.of(None, job.time_limit);
+            return;
+        };
+        if let Err(why) = limits.check(job.time_limit) {
+            let problem = Problem::new(format!("{path}.time_limit"), leaf.span(), why);
+            self.refuse(problem.help("write a shorter time, or leave it out"));
+        }
     }
 
     fn check_queues(

@@ -34,7 +34,9 @@ use super::{
     advice::{AUTO_BOUNDS, AUTO_QUANTUM_MIN, Overfull},
     choice::{Local, ParkMethod},
     file::{ClusterPart, RunFile, SchedulerPart},
-    job_set::{ClusterConfig, JobSet, Settings, lost_after, mean_time_between_failures, stop_after},
+    job_set::{
+        ClusterConfig, JobSet, Settings, TimeLimits, lost_after, mean_time_between_failures, stop_after,
+    },
     leaf::{BetweenFailures, Leaf, Percent, Quantity},
     problem::Problem,
     program::ProgramError,
@@ -250,6 +252,10 @@ impl Reader {
             park: setting!(park).unwrap_or(ParkMethod::Criu),
             max_per_cell: setting!(max_per_cell),
             max_queued: setting!(max_queued),
+            time_limits: TimeLimits {
+                usual: setting!(time_limit_default),
+                longest: setting!(time_limit_max),
+            },
             packing: setting!(packing).unwrap_or_default(),
             rotation: setting!(rotation).unwrap_or_default(),
             alternate: setting!(alternate).unwrap_or_default(),
@@ -265,11 +271,28 @@ impl Reader {
             let problem = Problem::new("scheduler.max_queued", span, "no job could be submitted");
             self.refuse(problem.help("write how many jobs may wait, for example `100`, or leave it out"));
         }
+        self.check_time_limits(settings.time_limits, part);
         self.check_rotation(&settings, part);
         self.check_slice(&settings, part);
         self.check_own_nodes(&settings, part);
         let usual = settings.local.map_or(Wait::SpinBlock, |technique| technique.wait().into());
         (settings, setting!(wait).unwrap_or(usual))
+    }
+
+    fn check_time_limits(&mut self, limits: TimeLimits, part: &SchedulerPart) {
+        let fields =
+            [("time_limit_default", &part.time_limit_default), ("time_limit_max", &part.time_limit_max)];
+        for ((name, leaf), limit) in fields.into_iter().zip([limits.usual, limits.longest]) {
+            if let (Some(leaf), Some(Duration::ZERO)) = (leaf, limit) {
+                let message = "a job that may run for no time does nothing";
+                let problem = Problem::new(format!("scheduler.{name}"), leaf.span(), message);
+                self.refuse(problem.help("write how long jobs may run, for example `12h`, or leave it out"));
+            }
+        }
+        if let (Some(leaf), Err(why)) = (&part.time_limit_default, limits.check(limits.usual)) {
+            let problem = Problem::new("scheduler.time_limit_default", leaf.span(), why);
+            self.refuse(problem.help("write a shorter time, or leave it out"));
+        }
     }
 
     fn check_slice(&mut self, settings: &Settings, part: &SchedulerPart) {

@@ -11,6 +11,7 @@ use coswitch_policies::{
         sharing::{NodeSets, SpaceSharing},
     },
 };
+use coswitch_report::words::span;
 use miette::SourceSpan;
 use serde_yaml::Spanned;
 
@@ -18,6 +19,7 @@ use super::{Context, Reader};
 use crate::config::{
     file::{JobPart, SchedulerPart},
     job_set::{ClusterConfig, Job, Settings},
+    leaf::Leaf,
     problem::Problem,
     tree::span_at,
 };
@@ -33,6 +35,7 @@ impl SchedulerPart {
             ("scheduler.groups", at(self.groups.as_ref())),
             ("scheduler.prime_time", at(self.prime_time.as_ref())),
             ("scheduler.queues", at(self.queues.as_ref())),
+            ("scheduler.partitions", at(self.partitions.as_ref())),
             ("scheduler.age_factor", at(self.age_factor.as_ref())),
             ("scheduler.block_priority", at(self.block_priority.as_ref())),
         ];
@@ -43,6 +46,11 @@ impl SchedulerPart {
     fn layout(&self) -> Option<Layout> {
         fn values<T: Clone>(list: &Spanned<Vec<Spanned<T>>>) -> Vec<T> {
             list.value.iter().map(|part| part.value.clone()).collect()
+        }
+        if let Some(partitions) = &self.partitions {
+            let named =
+                partitions.value.iter().map(|part| (part.value.name.clone(), part.value.nodes.clone()));
+            return Some(Layout::of_partitions(&named.collect::<Vec<_>>()));
         }
         let (sets, groups) = (values(self.sets.as_ref()?), values(self.groups.as_ref()?));
         let of_groups = || groups.iter().map(QueueLayout::of_group).collect();
@@ -72,7 +80,7 @@ impl Reader {
             // Which is reported.
             return None;
         }
-        let Some(layout) = part.layout() else {
+        let Some(mut layout) = part.layout() else {
             let has_sets = part.sets.is_some();
             let missing = if has_sets { "groups" } else { "sets" };
             let problem = Problem::new(first, span, format!("there is no `scheduler.{missing}` with it"));
@@ -82,6 +90,7 @@ impl Reader {
             }));
             return None;
         };
+        self.read_partitions(part, &mut layout)?;
         if !cluster.capacities().is_uniform() {
             self.refuse(Problem::new(first, span, ConfigError::UnequalNodes.to_string()));
             return None;
@@ -107,10 +116,31 @@ impl Reader {
         }
     }
 
+    /// The time limits of partitions; `None` where something else divides the cluster as well.
+    fn read_partitions(&mut self, part: &SchedulerPart, layout: &mut Layout) -> Option<()> {
+        let Some(partitions) = &part.partitions else { return Some(()) };
+        let mut others = part.divided().into_iter();
+        if let Some((field, span)) = others.find(|(field, _)| *field != "scheduler.partitions") {
+            let problem = Problem::new(field, span, "`scheduler.partitions` divide the cluster already");
+            self.refuse(problem.help("leave it out, or write `sets`, `groups` and `queues` alone"));
+            return None;
+        }
+        for ((index, partition), queue) in partitions.value.iter().enumerate().zip(&mut layout.queues) {
+            let field = format!("scheduler.partitions[{index}].time_limit");
+            queue.time_limit = self.limit(&field, partition.value.time_limit.as_ref());
+        }
+        Some(())
+    }
+
     /// Checks the queue and the group that a job names, and gives it the time limit of its queue.
     pub(super) fn check_home(&mut self, path: &str, part: &JobPart, job: &mut Job, space: &SpaceSharing) {
         let named = part.group.as_ref().map(|leaf| ("group", leaf.span()));
         let named = part.queue.as_ref().map(|leaf| ("queue", leaf.span())).or(named);
+        if let Some(leaf) = &part.partition
+            && !self.check_partition(&format!("{path}.partition"), leaf, named, space)
+        {
+            return;
+        }
         if let (Err(why), Some((field, span))) = (job.home(space), named) {
             let problem = Problem::new(format!("{path}.{field}"), span, why);
             self.refuse(match space.sets {
@@ -122,12 +152,42 @@ impl Reader {
         if let (Some(limit), Some(leaf)) = (job.time_limit, &part.time_limit)
             && limit > longest
         {
-            let hours = longest.as_secs() / 3600;
-            let message = format!("its queue lets a job run for {hours} h at most");
+            let longest = span(longest);
+            let message = format!("its queue lets a job run for {longest} at most");
             let problem = Problem::new(format!("{path}.time_limit"), leaf.span(), message);
             self.refuse(problem.help("write a shorter time, leave it out, or name another queue"));
         }
         job.time_limit.get_or_insert(longest);
+    }
+
+    /// Whether the partition that a job names is there, and the job names nothing else.
+    fn check_partition(
+        &mut self,
+        field: &str,
+        leaf: &Leaf<String>,
+        named: Option<(&str, SourceSpan)>,
+        space: &SpaceSharing,
+    ) -> bool {
+        let problem = |why: String| Problem::new(field, leaf.span(), why);
+        let known: Vec<&str> = space
+            .sets
+            .iter()
+            .flat_map(|sets| sets.layout.queues.iter().map(|queue| queue.name.as_str()))
+            .collect();
+        let problem = match named {
+            Some((other, _)) => {
+                problem(format!("the job names a {other} as well")).help("leave one of both out")
+            }
+            None if known.is_empty() => problem("the cluster has no partitions".into())
+                .help("leave it out, or write `scheduler.partitions`"),
+            None if !known.contains(&leaf.text()) => {
+                let why = format!("there is no partition `{}`; there are {}", leaf.text(), known.join(", "));
+                problem(why).help("write one of these, or leave it out: then the job runs in the first")
+            }
+            None => return true,
+        };
+        self.refuse(problem);
+        false
     }
 }
 
@@ -153,7 +213,10 @@ fn place(part: &SchedulerPart, layout: &Layout, error: &LayoutError) -> (String,
         let place = list?.value.iter().rposition(|part| is_it(&part.value))?;
         Some((format!("scheduler.{name}[{place}]"), span_at(&list?.value[place].referenced)))
     }
-    let set = |name: &str| entry(part.sets.as_ref(), "sets", |set| set.name == *name);
+    let partition =
+        |name: &str| entry(part.partitions.as_ref(), "partitions", |partition| partition.name == *name);
+    let set =
+        |name: &str| entry(part.sets.as_ref(), "sets", |set| set.name == *name).or_else(|| partition(name));
     let group = |name: &str| entry(part.groups.as_ref(), "groups", |group| group.name == *name);
     let queue = |name: &str| entry(part.queues.as_ref(), "queues", |queue| queue.name == *name);
     let field = |name: &str| {
@@ -188,7 +251,8 @@ fn place(part: &SchedulerPart, layout: &Layout, error: &LayoutError) -> (String,
         }
         LayoutError::Nodes { .. } | LayoutError::Machine(MachineError::TooManySets(_)) => field("sets"),
     };
-    found.or_else(|| field("sets")).expect("an error is about sets that are there")
+    let all = || field("sets").or_else(|| field("partitions"));
+    found.or_else(all).expect("an error is about sets that are there")
 }
 
 /// What would be right.
@@ -211,6 +275,9 @@ fn help(layout: &Layout, cluster: &ClusterConfig, error: &LayoutError) -> Option
             format!("the nodes are 0 to {}", cluster.nodes - 1)
         }
         LayoutError::UnknownNode { .. } => "name nodes as `cluster.nodes` does, or by number from 0".into(),
+        LayoutError::Nodes { .. } if layout.sets.iter().all(|set| set.nodes.is_some()) => {
+            "name each node of `cluster.nodes` in one of them".into()
+        }
         LayoutError::Nodes { .. } => {
             "`width` × `height` of all sets, or their `nodes`, are all nodes of `cluster.nodes`".into()
         }

@@ -119,6 +119,7 @@ impl Run {
         if !known.began {
             run.tell_start(name);
         }
+        run.tell_date();
         run.last_switch = coswitch_policies::SwitchId(known.switches);
         run.drained = known.drained.iter().map(|node| (*node, Vec::new())).collect();
         let mut adoption = Adoption {
@@ -139,6 +140,8 @@ impl Run {
                 continue;
             }
             run.all_done = false;
+            // The master before may have died between its answer and the journal.
+            run.tell_accepted(id);
             let placement = launches.get(&id).map(|launch| by_node(&launch.placement));
             match (placement, released.get(&id)) {
                 (None, None) => adoption.later.push(id),

@@ -42,7 +42,7 @@ use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION}
 use super::communication::CommunicationMeter;
 use crate::{
     api::{Accepted, NodeMemory, Reply, Request, User},
-    config::{ClusterConfig, Job, JobSet, ParkMethod},
+    config::{ClusterConfig, Job, JobSet, ParkMethod, TimeLimits},
 };
 use admission::Admission;
 use adoption::Adoption;
@@ -133,6 +133,8 @@ pub(super) struct RunSettings {
     pub(super) standing: bool,
     /// The nodes are taken away then: all jobs have to be parked by then.
     pub(super) ends: Option<SimTime>,
+    /// When time 0 was, since 1970, by the clock of this machine.
+    pub(super) time_0: Option<Duration>,
 }
 
 /// The state of a run.
@@ -145,6 +147,7 @@ pub(super) struct Run {
     forgotten: Option<JobId>,
     /// So many jobs that users have submitted may wait to begin.
     max_queued: Option<usize>,
+    time_limits: TimeLimits,
     /// Jobs that are submitted when others have succeeded.
     followers: BTreeSet<JobId>,
     /// Since the followers were looked at.
@@ -207,6 +210,9 @@ impl Run {
         let (name, warnings) = (set.name.clone(), set.warnings());
         let mut run = Self::before_first_event(set, settings)?;
         run.tell_start(name);
+        run.tell_date();
+        let jobs: Vec<JobId> = run.jobs.keys().copied().collect();
+        jobs.into_iter().for_each(|job| run.tell_accepted(job));
         warnings.into_iter().for_each(|text| run.warn(text));
         if run.settings.ends.is_some() && !run.scheduler.can_hold() {
             run.warn(
@@ -232,6 +238,20 @@ impl Run {
         });
     }
 
+    fn tell_date(&mut self) {
+        if let Some(time_0) = self.settings.time_0 {
+            self.tell(Event::DateKnown { time_0 });
+        }
+    }
+
+    /// Tells the journal of a job and its user, for accounts.
+    fn tell_accepted(&mut self, id: JobId) {
+        let (Job { name, ranks, .. }, record) = (self.jobs[&id].clone(), &self.records[&id]);
+        let (User(user), submitted) = (record.user, record.submitted);
+        let (group, queue) = (self.group_of(id), self.queue_of(id));
+        self.tell(Event::JobAccepted { job: id, name, user, ranks, group, queue, submitted });
+    }
+
     fn before_first_event(set: JobSet, settings: RunSettings) -> anyhow::Result<Self> {
         let (cluster, config) = (set.cluster(), set.scheduler_config());
         let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
@@ -241,6 +261,7 @@ impl Run {
         let pages_out = set.scheduler.park == ParkMethod::PageOut;
         Ok(Self {
             max_queued: set.scheduler.max_queued.map(|most| most as usize),
+            time_limits: set.scheduler.time_limits,
             park: if pages_out { Park::PageOut } else { Park::Criu },
             memory: MemoryMonitor::new(cluster.clone()),
             quantum: set.scheduler.quantum_watch(),

@@ -54,12 +54,13 @@ pub(super) enum Ending {
 
 impl Ending {
     pub(super) fn outcome(self) -> JobOutcome {
-        JobOutcome::Failed(match self {
-            Self::Cancelled => "cancelled".into(),
-            Self::NotKept => "the cluster could not write it down: its disk is full or broken".into(),
-            Self::NotParked => "it could not be parked, and its nodes are taken away".into(),
-            Self::TimeLimit(limit) => format!("it ran for its time limit of {} s", limit.as_secs_f64()),
-        })
+        let failed = |why: &str| JobOutcome::Failed(why.into());
+        match self {
+            Self::Cancelled => JobOutcome::cancelled(),
+            Self::NotKept => failed("the cluster could not write it down: its disk is full or broken"),
+            Self::NotParked => failed("it could not be parked, and its nodes are taken away"),
+            Self::TimeLimit(limit) => JobOutcome::at_time_limit(limit),
+        }
     }
 }
 

@@ -59,6 +59,9 @@ impl Run {
             Report::Moved { from, to, placement } => self.on_moved(job, from, to, placement),
             Report::NotMoved { from, why } => self.on_not_moved(job, from, &why),
             Report::Traffic { ranks, .. } => self.on_traffic(job, &ranks),
+            Report::Processed { node, group, used } => {
+                self.tell(Event::JobProcessed { job, node, group, used });
+            }
         }
     }
 

@@ -2,7 +2,10 @@
 
 use coswitch_dispatcher::protocol::Order;
 use coswitch_policies::{JobId, Outlook, SchedulerEvent};
-use coswitch_report::journal::{Event, JobOutcome};
+use coswitch_report::{
+    journal::{Event, JobOutcome},
+    words::span,
+};
 
 use super::{
     Asked, Output, Run,
@@ -127,19 +130,21 @@ impl Run {
         if let Some(why) = self.cluster.too_small_for(job, self.scheduler.config().policy) {
             return Err(why);
         }
+        self.time_limits.check(submission.limit())?;
         let divided = self.scheduler.config().space.clone().unwrap_or_default();
         job.home(&divided)?;
         let longest = job.longest(&divided);
         if let Some(longest) = longest
             && submission.limit().is_some_and(|limit| limit > longest)
         {
-            let hours = longest.as_secs() / 3600;
+            let longest = span(longest);
             return Err(format!(
-                "its queue lets a job run for {hours} h at most, which its time limit exceeds"
+                "its queue lets a job run for {longest} at most, which its time limit exceeds"
             ));
         }
         if let Some(space) = &self.scheduler.config().space {
-            let is_limited = submission.limit().or(longest).is_some() || job.alone.is_some();
+            let limit = self.time_limits.of(submission.limit(), longest);
+            let is_limited = limit.is_some() || job.alone.is_some();
             if space.queue.relies_on_limits() && !is_limited {
                 let queue = space.queue;
                 return Err(format!(
@@ -159,8 +164,8 @@ impl Run {
         let last = self.jobs.keys().next_back().copied().max(self.forgotten);
         let id = JobId(last.map_or(0, |last| last.0 + 1));
         let of_queue = |space| submission.job.longest(space);
-        let time_limit =
-            submission.limit().or_else(|| self.scheduler.config().space.as_ref().and_then(of_queue));
+        let of_queue = self.scheduler.config().space.as_ref().and_then(of_queue);
+        let time_limit = self.time_limits.of(submission.limit(), of_queue);
         let Submission { job, after, .. } = submission;
         // The directory of a job that is forgotten may have the name.
         let taken = self.forgotten.is_some() || self.jobs.values().any(|other| other.name == job.name);
@@ -169,6 +174,7 @@ impl Run {
         let record = Record { user, submitted: self.now, time_limit, after, ..Record::default() };
         self.records.insert(id, record);
         self.keep(id);
+        self.tell_accepted(id);
         id
     }
 

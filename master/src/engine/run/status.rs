@@ -113,9 +113,15 @@ impl Run {
     }
 
     /// The group whose nodes the job gets.
-    fn group_of(&self, job: JobId) -> Option<String> {
+    pub(super) fn group_of(&self, job: JobId) -> Option<String> {
         let space = self.scheduler.config().space.as_ref()?;
         space.group_name(self.jobs[&job].home(space).ok()?).map(Into::into)
+    }
+
+    /// The queue in which the job waits.
+    pub(super) fn queue_of(&self, job: JobId) -> Option<String> {
+        let space = self.scheduler.config().space.as_ref()?;
+        space.queue_name(self.jobs[&job].home(space).ok()?).map(Into::into)
     }
 
     fn state(&self, job: JobId, record: &Record) -> JobState {

@@ -81,6 +81,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             park: ParkMethod::Criu,
             max_per_cell: None,
             max_queued: None,
+            time_limits: TimeLimits::default(),
             packing: Packing::default(),
             rotation: Rotation::Set,
             alternate: Alternate::default(),

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::{Request, Submission},
-    config::{ClusterConfig, Job, JobSet, ParkMethod, Settings},
+    config::{ClusterConfig, Job, JobSet, ParkMethod, Settings, TimeLimits},
 };
 
 fn job(id: u32, work: Work) -> Job {
@@ -96,6 +96,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             park: ParkMethod::Criu,
             max_per_cell: None,
             max_queued: None,
+            time_limits: TimeLimits::default(),
             packing: Packing::default(),
             rotation: plan.rotation,
             alternate: Alternate::default(),

@@ -136,19 +136,24 @@ pub struct QueueLayout {
     /// The longest a job may run, in hours, which backfilling relies on; as the job says if left out.
     #[serde(default)]
     pub hours: Option<u32>,
+    /// The same of the partition that this queue stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub time_limit: Option<Duration>,
 }
 
 impl QueueLayout {
     /// The queue of a group where none are listed.
     #[must_use]
     pub fn of_group(group: &GroupLayout) -> Self {
-        let (priority, nodes, running, hours) = (0, None, None, None);
-        Self { name: group.name.clone(), group: group.name.clone(), priority, nodes, running, hours }
+        let (name, group) = (group.name.clone(), group.name.clone());
+        let (nodes, running, hours, time_limit) = (None, None, None, None);
+        Self { name, group, priority: 0, nodes, running, hours, time_limit }
     }
 
     #[must_use]
     pub fn longest(&self) -> Option<Duration> {
-        self.hours.map(|hours| Duration::from_secs(3600 * u64::from(hours)))
+        self.time_limit.or(self.hours.map(|hours| Duration::from_secs(3600 * u64::from(hours))))
     }
 }
 
@@ -161,6 +166,33 @@ pub struct Daytime {
 }
 
 impl Layout {
+    /// Of a cluster that is divided into partitions: each is a set of these nodes, which only the jobs of its
+    /// own group and queue get.
+    #[must_use]
+    pub fn of_partitions(partitions: &[(String, Vec<String>)]) -> Self {
+        let set = |(name, nodes): &(String, Vec<String>)| SetLayout {
+            name: name.clone(),
+            width: None,
+            height: a_line(),
+            nodes: Some(nodes.clone()),
+        };
+        let group = |(name, _): &(String, Vec<String>)| GroupLayout {
+            name: name.clone(),
+            prime: None,
+            sets: vec![name.clone()],
+        };
+        let groups: Vec<GroupLayout> = partitions.iter().map(group).collect();
+        Self {
+            partition: None,
+            sets: partitions.iter().map(set).collect(),
+            queues: groups.iter().map(QueueLayout::of_group).collect(),
+            groups,
+            prime_time: PrimeTime::default(),
+            age_factor: one(),
+            block_priority: None,
+        }
+    }
+
     /// Nodes in all sets of a [checked](Self::check) machine.
     #[must_use]
     pub fn nodes(&self) -> u32 {

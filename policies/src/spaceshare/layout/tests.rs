@@ -23,6 +23,7 @@ fn example() -> Layout {
         nodes: None,
         running: None,
         hours: None,
+        time_limit: None,
     };
     Layout {
         partition: None,

@@ -149,6 +149,29 @@ fn a_full_queue_takes_a_submission_whole_or_not_at_all() {
     );
 }
 
+#[test]
+fn the_time_limits_of_all_jobs_hold_for_what_users_submit() {
+    let mut set = job_set(vec![], SwitchOrder::Sequential, Residency::None);
+    let (usual, longest) = (Duration::from_millis(500), Duration::from_secs(1));
+    set.scheduler.time_limits = TimeLimits { usual: Some(usual), longest: Some(longest) };
+    let settings = RunSettings { standing: true, ..RunSettings::default() };
+    let mut run = Run::new(set, settings).expect("the settings are right");
+    let long = || Submission { time_limit: Some(2 * longest), ..submission(60) };
+    let refused = "refused: job 1 of the submission, `job-0`: a time limit of 2.0 s is longer than that of \
+                   any job here, 1.0 s (`time_limit_max`); none of them was submitted";
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, ""),
+            (50, submit(vec![long()]), refused),
+            (100, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (150, report(0, Report::Running), "switched; turn of job-0"),
+            (640, Input::Due, ""),
+            (650, Input::Due, "end job-0"),
+        ],
+    );
+}
+
 fn upgrade(nodes: &[u32], dry_run: bool) -> Input {
     asked(Request::Upgrade { nodes: nodes.iter().copied().map(NodeId).collect(), dry_run })
 }
