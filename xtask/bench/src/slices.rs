@@ -12,6 +12,7 @@ use coswitch_examples::Program;
 use coswitch_policies::{Bytes, JobId, strobe::Rows};
 
 use crate::{
+    control::Neighbours,
     figure::{Bound, Figure},
     pairs::median,
     programs,
@@ -53,6 +54,7 @@ impl Work {
 }
 
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
+    let _room = Neighbours::make_room().context("the kernel's table of neighbours cannot be made larger")?;
     let fine = Work {
         name: "grains of 0.5 ms",
         program: programs::example(Program::Grains)?,
