@@ -188,7 +188,7 @@ impl Part {
         self.tell(result.unwrap_or_else(|failure| AppEvent::Failed { during, failure }));
     }
 
-    /// Waits for something that no process of the application takes part in, such as the links to other nodes,
+    /// Waits for something in which no process of the application takes part, such as links to other nodes,
     /// until a release is ordered: that is not to wait for other nodes.
     pub(super) async fn unless_released<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
         tokio::pin!(work);
