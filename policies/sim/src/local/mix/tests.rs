@@ -46,7 +46,9 @@ fn under_every_technique_all_jobs_end_and_no_work_is_lost() {
         let report = simulate_mix(&both, technique, 3);
         let last = report.jobs.iter().map(|job| job.ended).max().unwrap();
         assert!(report.jobs.iter().all(|job| job.ended >= 180 * MS), "{technique:?}: {report:?}");
-        assert!(last >= 560 * MS && last < 3000 * MS, "{technique:?}: {report:?}");
+        // Under BCS each of the thousand fine steps takes two slots of 2 ms.
+        let most = if technique.is_some_and(Technique::buffers) { 5000 } else { 3000 };
+        assert!(last >= 560 * MS && last < most * MS, "{technique:?}: {report:?}");
         assert!(report.local_tasks > 0 || technique == Some(Technique::HPDT), "{technique:?}");
         assert_eq!(report, simulate_mix(&both, technique, 3), "{technique:?}");
     }
