@@ -62,3 +62,14 @@ fn messages_that_wait_for_a_slot_make_fine_grains_slow() {
     let slot = Technique::BCS.slot().unwrap();
     assert!(none < 110 * MS && bcs >= 499 * slot, "{none:?} {bcs:?}");
 }
+
+/// Also where ranks spin until their slices are over.
+#[test]
+fn two_fine_jobs_make_their_steps_and_no_more() {
+    let fine = job(MS / 5, Pattern::Neighbour, 5000);
+    for technique in ALL {
+        let report = simulate_mix(&mix(&[fine, fine]), technique, 1);
+        let last = report.jobs.iter().map(|job| job.ended).max().unwrap();
+        assert!(last >= 2000 * MS && last < 60_000 * MS, "{technique:?}: {report:?}");
+    }
+}

@@ -358,26 +358,21 @@ impl<'a> World<'a> {
             return;
         }
         self.tell(id, |task| TaskEvent::WaitOver { task });
-        match state {
-            State::Spinning => self.next_step(id),
-            State::Blocked => {
-                self.take_step(id);
-                self.tasks[id].state = State::Ready;
-                self.end_or_unblock(id, job);
-            }
-            // It has spun until its slice was over.
-            _ => self.take_step(id),
+        if state == State::Spinning {
+            return self.next_step(id);
         }
-    }
-
-    /// The last step of a rank needs no processor: it ends when it has its messages.
-    fn end_or_unblock(&mut self, id: usize, job: usize) {
-        if self.tasks[id].step < self.mix.jobs[job].steps {
-            return self.tell(id, |task| TaskEvent::Unblocked { task });
+        // Otherwise it is blocked, or has spun until its slice was over.
+        self.take_step(id);
+        if self.tasks[id].step == self.mix.jobs[job].steps {
+            // After its last messages it has nothing to do.
+            self.tasks[id].state = State::Ended;
+            self.tell(id, |task| TaskEvent::Finished { task });
+            return self.on_rank_end(job);
         }
-        self.tasks[id].state = State::Ended;
-        self.tell(id, |task| TaskEvent::Finished { task });
-        self.on_rank_end(job);
+        if state == State::Blocked {
+            self.tasks[id].state = State::Ready;
+            self.tell(id, |task| TaskEvent::Unblocked { task });
+        }
     }
 
     fn on_rank_end(&mut self, job: usize) {
