@@ -4,8 +4,8 @@
 //! | the node scheduler | what a slice means |
 //! | --- | --- |
 //! | knows no slices | jobs whose slice is over are stopped, and those of the next one run |
-//! | has slots (FCS, BCS) | it is told whose slot begins; under BCS the messages of the slot before go |
-//! | has common slices (DTS, static) | it is told when they begin; there are no strobes |
+//! | has slots (FCS, BCS) | it learns whose slot begins; under BCS messages of the last slot go |
+//! | has common slices (DTS, static) | it learns that they begin; there are no strobes |
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -149,7 +149,7 @@ impl Shared {
 struct Begun {
     /// The jobs that stand still in it.
     others: BTreeSet<JobId>,
-    /// When it ends, by the master's clock, where the node scheduler was told of it.
+    /// The end of the slice that the node scheduler knows of, by the master's clock.
     end: Option<i64>,
 }
 

@@ -39,7 +39,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 pub enum Note {
     /// From the head node; a release is [`Note::Release`].
     Request(AppRequest),
-    /// Of a program that comes; the sender is told when it is written.
+    /// A fragment of the program, and the channel that reports the end of its writing.
     Fragment(SharedBytes, UnboundedSender<Written>),
     /// End, and remove everything.
     Release,
@@ -188,8 +188,8 @@ impl Part {
         self.tell(result.unwrap_or_else(|failure| AppEvent::Failed { during, failure }));
     }
 
-    /// Waits for something in which no process of the application takes part, such as links to other nodes,
-    /// until a release is ordered: that is not to wait for other nodes.
+    /// Waits for `work`, or until a release is ordered. For work that the end of the processes does not stop,
+    /// such as opening links: a release must not wait for other nodes.
     pub(super) async fn unless_released<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
         tokio::pin!(work);
         loop {

@@ -36,7 +36,7 @@ impl Part {
             // The cut that it begins follows at once.
             let rests = !matches!(note, Some(Note::Request(AppRequest::Cut(_))));
             match note {
-                // It would be undone at once, and its outcome is not told.
+                // A release follows in the queue and would undo the request at once.
                 Some(Note::Request(_)) if self.is_released.load(Ordering::Relaxed) => {}
                 Some(Note::Release) | None => break self.release().await,
                 Some(Note::Leave) => break self.leave(&mut inbox).await,
