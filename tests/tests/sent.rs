@@ -62,11 +62,14 @@ fn is_sealed_everywhere(cluster: &TestCluster, job: JobId, nodes: u32) -> bool {
 fn many_nodes_run_what_was_sent_and_need_nothing_else_to_switch_it() {
     run_on(MANY, |cluster| {
         let program = large(cluster, Program::Heat, "large-heat");
-        let spec = sent(&program, HEAT, Some("VERIFICATION SUCCESSFUL")).on(MANY, MANY).waiting(Wait::Block);
+        let longer = ["--memory", "2MiB", "--seconds", "3"];
+        let spec = sent(&program, &longer, Some("VERIFICATION SUCCESSFUL")).on(MANY, MANY).waiting(Wait::Block);
         let job = cluster.launch(spec);
         assert_eq!(*cluster.wait_for_order(job), JobStatus::Running);
-        let ranks = cluster.processes(job, "large-heat");
-        assert_eq!(ranks.len(), MANY as usize);
+        // A job runs as soon as its ranks exist; some of them have yet to execute their program.
+        let ranks = |cluster: &TestCluster| cluster.processes(job, "large-heat");
+        cluster.poll_until("the ranks", STEP_LIMIT, |cluster| ranks(cluster).len() == MANY as usize);
+        let ranks = ranks(cluster);
         let files: Vec<PathBuf> = (0..MANY)
             .map(|node| come(cluster, node, job).expect("each node has a file of its own"))
             .collect();
@@ -138,7 +141,8 @@ fn nodes_without_room_and_files_that_are_no_program_are_named_and_leave_nothing(
 fn a_node_that_is_lost_on_the_way_takes_the_launch_back_and_the_next_one_succeeds() {
     run_on(MANY, |cluster| {
         let program = large(cluster, Program::Heat, "heat");
-        let spec = sent(&program, HEAT, Some("VERIFICATION SUCCESSFUL")).on(MANY, MANY).waiting(Wait::Block);
+        let longer = ["--memory", "2MiB", "--seconds", "3"];
+        let spec = sent(&program, &longer, Some("VERIFICATION SUCCESSFUL")).on(MANY, MANY).waiting(Wait::Block);
         // It has others below it in the tree.
         let inner = NodeId(0);
         let daemon = Pid::from_raw(cluster.daemon(inner).cast_signed());
