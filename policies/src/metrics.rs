@@ -131,7 +131,9 @@ pub fn measure(run: &RunTimes, slowdown_floor: Duration) -> Metrics {
     let makespan = run.jobs.iter().map(|job| job.finished).max().unwrap_or_default().since(first);
     let jobs: Vec<JobMetrics> = run.jobs.iter().map(|job| measure_job(job, slowdown_floor)).collect();
     let exposed = union(run.switches.clone());
-    let tradeoff = Tradeoff { relative_makespan: relative_makespan(run, makespan), spread: spread(&jobs) };
+    let turnarounds: Vec<f64> = jobs.iter().map(|job| job.turnaround.as_secs_f64()).collect();
+    let spread = spread(&turnarounds);
+    let tradeoff = Tradeoff { relative_makespan: relative_makespan(run, makespan), spread };
     Metrics {
         utilisation: utilisation_between(run, Span { from: first, to: first.after(makespan) }),
         overhead: ratio(exposed, makespan),
@@ -165,15 +167,12 @@ fn relative_makespan(run: &RunTimes, makespan: Duration) -> Option<f64> {
     alone.filter(|alone| !alone.is_zero()).map(|alone| ratio(makespan, alone))
 }
 
-/// The coefficient of variation of the turnarounds.
-fn spread(jobs: &[JobMetrics]) -> f64 {
-    if jobs.is_empty() {
-        return 0.0;
-    }
-    let n = jobs.len() as f64;
-    let turnaround = |job: &JobMetrics| job.turnaround.as_secs_f64();
-    let mean = jobs.iter().map(turnaround).sum::<f64>() / n;
-    let variance = jobs.iter().map(|job| (turnaround(job) - mean).powi(2)).sum::<f64>() / n;
+/// The coefficient of variation of turnarounds, in whatever unit.
+#[must_use]
+pub fn spread(turnarounds: &[f64]) -> f64 {
+    let n = turnarounds.len() as f64;
+    let mean = turnarounds.iter().sum::<f64>() / n;
+    let variance = turnarounds.iter().map(|turnaround| (turnaround - mean).powi(2)).sum::<f64>() / n;
     if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
 }
 

@@ -24,7 +24,8 @@ use crate::{
 
 /// The name of the segment in the job's directory of shared memory.
 pub(crate) const SEGMENT: &str = "segment";
-const START_LIMIT: Duration = Duration::from_secs(10);
+/// Many nodes of one loaded machine start their launchers at the same time.
+const START_LIMIT: Duration = Duration::from_secs(40);
 /// Reported tail of a failed rank's output.
 const LAST_OUTPUT_BYTES: u64 = 2048;
 

@@ -153,7 +153,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
-            launch: seconds(30),
+            launch: seconds(70),
             cut: seconds(30),
             dump: seconds(330),
             restore: seconds(330),

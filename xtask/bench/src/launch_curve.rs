@@ -1,7 +1,7 @@
 //! Benchmark of launches whose program is sent (paper 004, Fig. 1 and 2): a program of 4, 8 and 12 MB that
 //! does nothing, on 1 to 64 virtual nodes, idle and beside programs that take the processors; the time to
-//! send it and the rest of the launch; mpiexec, which finds the program in the file system; a model, its
-//! error, and what it says of 16,384 nodes.
+//! send it and the rest of the launch; mpiexec, which finds the program in the file system, and srun, which
+//! sends it as well (`--bcast`) or finds it; a model, its error, and what it says of 16,384 nodes.
 //!
 //! All nodes share the processors of this machine, so times grow with the nodes in another way than they
 //! would on machines of their own: see [`model`].
@@ -15,10 +15,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use coswitch_daemon::protocol::Wait;
 use coswitch_dispatcher::protocol::Order;
 use coswitch_policies::Bytes;
+use coswitch_tests::{cluster::RUN_LIMIT, slurm};
 use tempfile::TempDir;
 
 use self::model::Model;
@@ -59,6 +60,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     let mut figures = shown(&idle, "idle");
     figures.extend(shown(&loaded, "loaded"));
     figures.extend(by_mpiexec(&programs.path(12), rounds)?);
+    figures.extend(by_srun(&programs.path(12), rounds)?);
     figures.extend(modelled(&idle));
     Ok(figures)
 }
@@ -164,6 +166,34 @@ fn by_mpiexec(program: &Path, rounds: u32) -> Result<Vec<Figure>> {
         Ok(Figure::plain(name, median(times) * 1e3, "ms"))
     };
     NODES.into_iter().map(on).collect()
+}
+
+/// As a step of an allocation, which is there already, as coswitch's nodes are. Each `slurmd` has an address
+/// and a disk in memory of its own on this machine.
+fn by_srun(program: &Path, rounds: u32) -> Result<Vec<Figure>> {
+    let script = format!(
+        "step() {{ began=$(date +%s%N); srun $2 {program} || exit 1; ended=$(date +%s%N); \
+           echo $1 $((ended - began)); }}\n\
+         for round in $(seq {rounds}); do step found; step sent --bcast={{dir}}/own/$round; done",
+        program = program.display()
+    );
+    let mut figures = Vec::new();
+    for nodes in NODES {
+        let log = slurm::with_nodes(nodes as usize, |slurm| {
+            let options = [&format!("--nodes={nodes}"), "--ntasks-per-node=1", "--time=10"];
+            let batch = slurm.submit("steps", &options, &script);
+            let (how, log) = slurm.ended(&batch, "steps", RUN_LIMIT);
+            ensure!(how == "COMPLETED 0:0", "{how}: {log}");
+            Ok(log)
+        });
+        let log = log.with_context(|| format!("srun failed on {nodes} nodes"))?;
+        for (word, way) in [("sent", "--bcast, 12 MB"), ("found", "12 MB in the file system")] {
+            let of = log.lines().filter_map(|line| line.strip_prefix(word)?.trim().parse::<f64>().ok());
+            let name = format!("srun {way}, {nodes} nodes");
+            figures.push(Figure::plain(name, median(of) / 1e6, "ms"));
+        }
+    }
+    Ok(figures)
 }
 
 fn shown(points: &[Point], which: &str) -> Vec<Figure> {

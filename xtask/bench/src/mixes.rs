@@ -1,14 +1,20 @@
 //! Benchmark of the node schedulers by mixes of jobs, on real ranks and in the simulator, which runs the same
-//! schedulers: the time until all jobs have ended, and the response of local tasks.
+//! schedulers: the time until all jobs have ended, how evenly they do, for how long their ranks wait for
+//! messages, and the response of local tasks.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use coswitch_daemon::protocol::Wait;
 use coswitch_examples::Program;
-use coswitch_policies::{Bytes, local::Technique, strobe::Rows};
+use coswitch_policies::{Bytes, JobId, local::Technique, metrics, strobe::Rows};
 use coswitch_sim::local::mix::{LocalLoad, Mix, MixJob, MixReport, Pattern, simulate_mix};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
     figure::Figure,
@@ -56,17 +62,27 @@ const LOCAL_SECONDS: &str = "3";
 /// What one run shows.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Seconds until the first job has ended, and until all have.
-    first: f64,
+    /// Seconds until all jobs have ended.
     all: f64,
+    /// How unequal their times are: [`metrics::spread`]; 0 where they end together.
+    spread: f64,
+    /// Seconds for which a rank lacked messages, on average.
+    waited: f64,
     /// Of local tasks, in milliseconds; 0 without any.
     response: f64,
 }
 
-/// A line of the program `local-load`.
+/// The line of the program `local-load`.
 #[derive(Deserialize)]
 struct Responses {
     response_ms: f64,
+}
+
+/// The line of the program `grains`.
+#[derive(Deserialize)]
+struct Steps {
+    steps: f64,
+    wait_us: f64,
 }
 
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
@@ -78,7 +94,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
                 let (way, technique, wait) = WAYS[at];
                 let seen = apart(|| live(jobs, local, technique, wait));
                 let seen = seen.with_context(|| format!("failed to run {name} under {way}"))?;
-                eprintln!("  {name}, {way}: {:.2} s, {:.1} ms", seen.all, seen.response);
+                eprintln!("  {name}, {way}: {seen}");
                 runs[at].push(seen);
             }
         }
@@ -86,38 +102,53 @@ pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
         let live: Vec<Seen> = runs.iter().map(|runs| middle(runs)).collect();
         for (at, (way, ..)) in WAYS.iter().enumerate() {
             let (seen, model) = (live[at], simulated[at]);
-            let detail = format!(
-                "{:.2} s, the first job {:.2} s; simulated {:.2} x, {:.2} s, {:.2} s; {rounds} runs in turns",
-                seen.all,
-                seen.first,
-                model.all / simulated[0].all,
-                model.all,
-                model.first,
-            );
+            let detail = format!("{seen}; simulated {:.2} x, {model}", model.all / simulated[0].all);
             let ratio = seen.all / live[0].all;
             figures.push(Figure::plain(format!("{name}, {way}: all jobs, by none"), ratio, "x").of(detail));
-            if local.is_some() {
-                let detail = format!("simulated {:.1} ms", model.response);
-                let response = format!("{name}, {way}: response of a local task of 20 ms");
-                figures.push(Figure::plain(response, seen.response, "ms").of(detail));
-            }
         }
     }
     Ok(figures)
 }
 
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} s, spread {:.2}, ranks waited {:.2} s", self.all, self.spread, self.waited)?;
+        if self.response > 0.0 {
+            write!(f, ", a local task of 20 ms took {:.1} ms", self.response)?;
+        }
+        Ok(())
+    }
+}
+
 fn middle(runs: &[Seen]) -> Seen {
     let of = |value: fn(&Seen) -> f64| median(runs.iter().map(value));
-    Seen { first: of(|seen| seen.first), all: of(|seen| seen.all), response: of(|seen| seen.response) }
+    Seen {
+        all: of(|seen| seen.all),
+        spread: of(|seen| seen.spread),
+        waited: of(|seen| seen.waited),
+        response: of(|seen| seen.response),
+    }
 }
 
 fn simulated(jobs: &[MixJob], local: Option<LocalLoad>, technique: Option<Technique>) -> Seen {
     let (latency, context_switch) = (Duration::from_micros(20), Duration::from_micros(2));
     let mix = Mix { nodes: NODES, jobs: jobs.to_vec(), local, latency, context_switch };
     let MixReport { jobs, local_response, .. } = simulate_mix(&mix, technique, 1);
-    let ends = || jobs.iter().map(|job| job.ended);
-    let [first, all] = [ends().min(), ends().max()].map(|end| end.unwrap_or_default().as_secs_f64());
-    Seen { first, all, response: local_response.as_secs_f64() * 1e3 }
+    let ends: Vec<f64> = jobs.iter().map(|job| job.ended.as_secs_f64()).collect();
+    let waits: Vec<f64> = jobs.iter().map(|job| job.waited.as_secs_f64()).collect();
+    Seen::of(&ends, &waits, local_response.as_secs_f64() * 1e3)
+}
+
+impl Seen {
+    /// Of the seconds after which each job ended, and for which its ranks waited.
+    fn of(ends: &[f64], waits: &[f64], response: f64) -> Self {
+        let all = ends.iter().copied().fold(0.0, f64::max);
+        Self { all, spread: metrics::spread(ends), waited: mean(waits), response }
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 fn command(job: &MixJob) -> Vec<String> {
@@ -139,13 +170,13 @@ fn live(jobs: &[MixJob], local: Option<LocalLoad>, technique: Option<Technique>,
     let program = programs::example(Program::Grains)?;
     let stage = Stage::favouring(technique, NODES, Bytes::mib(512))?;
     let slot = technique.and_then(Technique::slot);
-    let mut left: Vec<_> = (0..).map(coswitch_policies::JobId).take(jobs.len()).collect();
-    let strobe = |left: &[coswitch_policies::JobId]| {
+    let strobe = |left: &[JobId]| {
         if let Some(slice) = slot {
             stage.strobe(Rows { slice, rows: left.iter().map(|job| [*job].into()).collect() });
         }
     };
-    strobe(&left);
+    let left = Mutex::new((0..).map(JobId).take(jobs.len()).collect::<Vec<_>>());
+    strobe(&left.lock().expect("no panic while holding it"));
     let began = Instant::now();
     let launch = |job: &MixJob| -> Job {
         let words = command(job);
@@ -153,8 +184,8 @@ fn live(jobs: &[MixJob], local: Option<LocalLoad>, technique: Option<Technique>,
             [program.as_str()].into_iter().chain(words.iter().map(String::as_str)).collect();
         stage.launch(&command, &[0, 1], wait)
     };
-    let mut launched: Vec<Job> = jobs.iter().map(launch).collect();
-    let mut beside = local.map(|load| -> Result<Job> {
+    let launched: Vec<(JobId, Job)> = (0..).map(JobId).zip(jobs.iter().map(launch)).collect();
+    let beside = local.map(|load| -> Result<Job> {
         let load_program = programs::example(Program::LocalLoad)?;
         let [every, work] = [load.every, load.work].map(|time| time.as_secs_f64().to_string());
         let command = [&load_program, "--every", &every, "--work", &work, "--seconds", LOCAL_SECONDS]
@@ -162,24 +193,38 @@ fn live(jobs: &[MixJob], local: Option<LocalLoad>, technique: Option<Technique>,
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         Ok(stage.launch(&command, &[0, 1], wait))
     });
-    let mut first = None;
-    for job in &mut launched {
-        stage.end_of(job)?;
-        first.get_or_insert_with(|| began.elapsed());
-        left.remove(0);
+    // They end in any order.
+    let end = |id: JobId, mut job: Job| -> Result<(f64, f64)> {
+        stage.end_of(&mut job)?;
+        let ended = began.elapsed().as_secs_f64();
+        let mut left = left.lock().expect("no panic while holding it");
+        left.retain(|other| *other != id);
         strobe(&left);
-    }
-    let all = began.elapsed().as_secs_f64();
+        let Steps { steps, wait_us } = line_of(&job, 0)?;
+        Ok((ended, steps * wait_us / 1e6))
+    };
+    let ended = thread::scope(|scope| -> Result<Vec<(f64, f64)>> {
+        let end = &end;
+        let waiting: Vec<_> =
+            launched.into_iter().map(|(id, job)| scope.spawn(move || end(id, job))).collect();
+        waiting.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+    })?;
     let mut response = 0.0;
-    if let Some(beside) = beside.take() {
+    if let Some(beside) = beside {
         let mut beside = beside?;
         stage.end_of(&mut beside)?;
         for rank in 0..NODES {
-            let text = said_by(&beside.output, rank)?;
-            let line = text.lines().find(|line| line.starts_with('{')).context("local tasks say nothing")?;
-            response += serde_json::from_str::<Responses>(line)?.response_ms / f64::from(NODES);
+            response += line_of::<Responses>(&beside, rank)?.response_ms / f64::from(NODES);
         }
     }
     stage.strike()?;
-    Ok(Seen { first: first.unwrap_or_default().as_secs_f64(), all, response })
+    let (ends, waits): (Vec<f64>, Vec<f64>) = ended.into_iter().unzip();
+    Ok(Seen::of(&ends, &waits, response))
+}
+
+/// The line of JSON that a rank has written.
+fn line_of<Line: DeserializeOwned>(job: &Job, rank: u32) -> Result<Line> {
+    let text = said_by(&job.output, rank)?;
+    let line = text.lines().find(|line| line.starts_with('{')).context("a program says nothing")?;
+    Ok(serde_json::from_str(line)?)
 }
