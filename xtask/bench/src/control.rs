@@ -34,6 +34,8 @@ const WIDTH: usize = 16;
 /// For what a start or a switch leaves to do.
 const SETTLE: Duration = Duration::from_secs(3);
 
+pub(crate) const NODES: u32 = 64;
+
 pub(crate) fn measure(nodes: u32) -> Result<Vec<Figure>> {
     apart(|| {
         let _room =

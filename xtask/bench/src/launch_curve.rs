@@ -31,7 +31,7 @@ use crate::{
     stage::{Job, Stage, apart},
 };
 
-const NODES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+pub(crate) const NODES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// As in the paper, in MB.
 const SIZES: [u64; 3] = [4, 8, 12];
 /// Nodes of the sample that the model has to predict.
@@ -53,14 +53,14 @@ struct Point {
     execute: f64,
 }
 
-pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
+pub(crate) fn measure(nodes: &[u32], rounds: u32) -> Result<Vec<Figure>> {
     let _room = Neighbours::make_room().context("the kernel's table of neighbours cannot be made larger")?;
     let programs = Programs::make()?;
-    let (idle, loaded) = (curve(&programs, rounds, false)?, curve(&programs, rounds, true)?);
+    let (idle, loaded) = (curve(&programs, nodes, rounds, false)?, curve(&programs, nodes, rounds, true)?);
     let mut figures = shown(&idle, "idle");
     figures.extend(shown(&loaded, "loaded"));
-    figures.extend(by_mpiexec(&programs.path(12), rounds)?);
-    figures.extend(by_srun(&programs.path(12), rounds)?);
+    figures.extend(by_mpiexec(&programs.path(12), nodes, rounds)?);
+    figures.extend(by_srun(&programs.path(12), nodes, rounds)?);
     figures.extend(modelled(&idle));
     Ok(figures)
 }
@@ -98,9 +98,9 @@ fn path_of(dir: &Path, megabytes: u64) -> PathBuf {
     dir.join(format!("nothing-{megabytes}-mb"))
 }
 
-fn curve(programs: &Programs, rounds: u32, is_loaded: bool) -> Result<Vec<Point>> {
+fn curve(programs: &Programs, nodes: &[u32], rounds: u32, is_loaded: bool) -> Result<Vec<Point>> {
     let mut points = Vec::new();
-    for nodes in NODES {
+    for nodes in nodes.iter().copied() {
         let on_nodes = apart(|| on_nodes(programs, nodes, rounds, is_loaded));
         match on_nodes.with_context(|| format!("failed to launch on {nodes} nodes")) {
             Ok(on_nodes) => points.extend(on_nodes),
@@ -157,7 +157,7 @@ fn hogs(stage: &Stage, nodes: u32) -> Result<Job> {
 }
 
 /// All ranks are on this machine, and one proxy of mpiexec starts them.
-fn by_mpiexec(program: &Path, rounds: u32) -> Result<Vec<Figure>> {
+fn by_mpiexec(program: &Path, nodes: &[u32], rounds: u32) -> Result<Vec<Figure>> {
     let program = program.display().to_string();
     let on = |ranks: u32| {
         let times = (0..rounds).map(|_| Ok(mpiexec::run(ranks, &[&program])?.1.as_secs_f64()));
@@ -165,12 +165,12 @@ fn by_mpiexec(program: &Path, rounds: u32) -> Result<Vec<Figure>> {
         let name = format!("mpiexec, 12 MB in the file system, {ranks} ranks");
         Ok(Figure::plain(name, median(times) * 1e3, "ms"))
     };
-    NODES.into_iter().map(on).collect()
+    nodes.iter().copied().map(on).collect()
 }
 
 /// As a step of an allocation, which is there already, as coswitch's nodes are. Each `slurmd` has an address
 /// and a disk in memory of its own on this machine.
-fn by_srun(program: &Path, rounds: u32) -> Result<Vec<Figure>> {
+fn by_srun(program: &Path, nodes: &[u32], rounds: u32) -> Result<Vec<Figure>> {
     let script = format!(
         "step() {{ began=$(date +%s%N); srun $2 {program} || exit 1; ended=$(date +%s%N); \
            echo $1 $((ended - began)); }}\n\
@@ -178,7 +178,7 @@ fn by_srun(program: &Path, rounds: u32) -> Result<Vec<Figure>> {
         program = program.display()
     );
     let mut figures = Vec::new();
-    for nodes in NODES {
+    for nodes in nodes.iter().copied() {
         let log = slurm::with_nodes(nodes as usize, |slurm| {
             let options = [&format!("--nodes={nodes}"), "--ntasks-per-node=1", "--time=10"];
             let batch = slurm.submit("steps", &options, &script);

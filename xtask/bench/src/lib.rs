@@ -57,10 +57,10 @@ struct Arguments {
     /// Pairs to measure, instead of the benchmark's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// The number of daemons for `control`.
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u32).range(2..=512))]
-    nodes: u32,
+    /// The numbers of nodes, instead of the benchmark's own, for `control`, `slices` and `launch-curve`.
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=512))]
+    nodes: Vec<u32>,
     /// The workload log for `sim`, SDSC-Par-1996-3.1-cln.swf of the Parallel Workloads Archive [default: one
     /// drawn from the model].
     #[arg(long, value_name = "SWF", env = "COSWITCH_SWF")]
@@ -154,11 +154,18 @@ impl Name {
 
     fn measure(self, arguments: &Arguments) -> Result<Vec<Figure>> {
         let rounds = arguments.rounds;
+        let nodes = |own: &[u32]| match arguments.nodes.is_empty() {
+            true => own.to_vec(),
+            false => arguments.nodes.clone(),
+        };
         match self {
             Name::Driver => unreachable!("replaced by its parts"),
             Name::PingPong => pingpong::measure(rounds.unwrap_or(7)),
             Name::Links => links::measure(rounds.unwrap_or(7)),
-            Name::Control => control::measure(arguments.nodes),
+            Name::Control => {
+                let each = nodes(&[control::NODES]).into_iter().map(control::measure);
+                Ok(each.collect::<Result<Vec<_>>>()?.concat())
+            }
             Name::Standing => standing::measure(rounds.unwrap_or(5)),
             Name::Flush => flush::measure(rounds.unwrap_or(7)),
             Name::Switch => switch::measure(rounds.unwrap_or(7)),
@@ -173,9 +180,9 @@ impl Name {
             Name::Local => local::measure(rounds.unwrap_or(3)),
             Name::Mixes => mixes::measure(rounds.unwrap_or(3)),
             Name::Bcs => bcs::measure(rounds.unwrap_or(3)),
-            Name::Slices => slices::measure(rounds.unwrap_or(2)),
+            Name::Slices => slices::measure(&nodes(&slices::NODES), rounds.unwrap_or(2)),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
-            Name::LaunchCurve => launch_curve::measure(rounds.unwrap_or(5)),
+            Name::LaunchCurve => launch_curve::measure(&nodes(&launch_curve::NODES), rounds.unwrap_or(5)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref()),
         }
     }

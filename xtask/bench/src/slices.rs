@@ -19,7 +19,7 @@ use crate::{
     stage::{Job, Stage, apart},
 };
 
-const NODES: [u32; 3] = [2, 8, 32];
+pub(crate) const NODES: [u32; 3] = [2, 8, 32];
 const SLICES: [Duration; 8] = [
     Duration::from_micros(300),
     Duration::from_millis(1),
@@ -53,7 +53,7 @@ impl Work {
     }
 }
 
-pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
+pub(crate) fn measure(nodes: &[u32], rounds: u32) -> Result<Vec<Figure>> {
     let _room = Neighbours::make_room().context("the kernel's table of neighbours cannot be made larger")?;
     let fine = Work {
         name: "grains of 0.5 ms",
@@ -68,7 +68,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
         sample: 2,
     };
     let mut figures = Vec::new();
-    for nodes in NODES {
+    for nodes in nodes.iter().copied() {
         for work in [&fine, &cg] {
             let curve = apart(|| curve(work, nodes, rounds));
             figures.extend(curve.with_context(|| format!("failed to measure {} on {nodes}", work.name))?);
