@@ -109,6 +109,8 @@ pub(crate) struct Control {
     /// The first event of a daemon that goes on with the parts of another program.
     took_over: Option<DaemonEvent>,
     memory: MemoryNews,
+    /// What the master knows of the load of local tasks.
+    load: Option<f64>,
     patience: Patience,
     /// The sessions that have ended, and the last one.
     carried: Option<JoinHandle<Result<(), SessionError>>>,
@@ -137,6 +139,7 @@ impl Control {
             written: unbounded_channel().0,
             took_over: None,
             memory,
+            load: None,
             patience: Patience::default(),
             carried: None,
             is_untouched,
@@ -216,6 +219,7 @@ impl Control {
                     (self.asked, self.heard) = (InOrder::default(), master.heard);
                     self.gathering = Gathering::new(self.node.config.node);
                     self.memory.forget();
+                    self.load = None;
                     (requests, self.carried) = (master.requests, Some(master.carried));
                     self.note_master(node::note_master);
                 }
@@ -461,6 +465,10 @@ impl Control {
             if let Some(news) = self.memory.on_look(MemoryUse { stopped, ..memory }, has_news) {
                 self.node.tell(DaemonEvent::Memory(news));
             }
+        }
+        if let Some(index) = self.node.scheduling.load().filter(|index| self.load != Some(*index)) {
+            self.load = Some(index);
+            self.node.tell(DaemonEvent::Load { index });
         }
         if traffic {
             let slices = self.node.running.take_use_of_slices();

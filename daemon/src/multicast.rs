@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use coswitch_policies::{
     JobId, NodeId,
     control_tree::{ControlTree, Place},
+    local::explicit::CommonSlices,
     primitives,
     strobe::Strobe,
 };
@@ -26,6 +27,9 @@ pub enum Asked {
     Primitive(primitives::Message),
     /// From its beginning on, by the master's clock, jobs have these slices. There is no answer.
     Strobe(Strobe),
+    /// DTS in balanced mode: from their beginning on, by the master's clock, the nodes have these slices.
+    /// There is no answer.
+    Slices(CommonSlices),
 }
 
 /// What a request and its answer are about.
@@ -44,7 +48,7 @@ impl Asked {
         match self {
             Self::App { job, .. } => Subject::Job(*job),
             Self::Primitive(_) => Subject::GlobalMemory,
-            Self::Strobe(_) => Subject::Slices,
+            Self::Strobe(_) | Self::Slices(_) => Subject::Slices,
         }
     }
 

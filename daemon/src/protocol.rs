@@ -26,7 +26,7 @@ pub use crate::{
 };
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -62,7 +62,7 @@ pub enum Request {
     Alive {
         /// The number of the last event of this daemon that has reached the master, with all before it.
         heard: u64,
-        /// For the [`Asked::Strobe`]s.
+        /// For the [`Asked::Strobe`]s and [`Asked::Slices`].
         clock: Reading,
     },
     /// A limit for the memory that the node's jobs hold together; `None` lifts it. While the jobs hold more,
@@ -159,6 +159,11 @@ pub enum DaemonEvent {
     TookOver {
         /// It is the program of the daemon before: why the other one has not gone on.
         given_up: Option<String>,
+    },
+    /// DTS in balanced mode: how many local tasks want a processor of the node, on average. Sent where it has
+    /// changed by the threshold, and to each new master.
+    Load {
+        index: f64,
     },
 }
 

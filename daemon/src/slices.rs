@@ -5,7 +5,9 @@
 //! | --- | --- |
 //! | knows no slices | jobs whose slice is over are stopped, and those of the next one run |
 //! | has slots (FCS, BCS) | it learns whose slot begins; under BCS messages of the last slot go |
-//! | has common slices (DTS, static) | it learns that they begin; there are no strobes |
+//! | has common slices (DTS, static or balanced) | it learns that they begin; there are no strobes |
+//!
+//! In balanced mode the master [sets](crate::protocol::Asked::Slices) the common slices.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -17,7 +19,10 @@ use std::{
 
 use coswitch_policies::{
     JobId,
-    local::{Technique, explicit},
+    local::{
+        Technique,
+        explicit::{self, CommonSlices},
+    },
     strobe::Strobe,
 };
 use tracing::{debug, warn};
@@ -32,14 +37,13 @@ use crate::{
 
 /// The time between two looks at what the master has said, while no slice ends.
 const IDLE: Duration = Duration::from_secs(1);
-/// The nodes begin their common slices anew after so many periods.
-const SYNCHRONISED: u32 = 10;
 
 /// What the beginning of a slice does. See the module.
 pub(crate) enum Meaning {
     Stops(Arc<Running>),
     /// With a data plane where messages wait for the next slot.
     Slot(Teller, Option<plane::Teller>),
+    /// With the slices that the node has before the master sets others.
     Common(Teller, explicit::Slices),
 }
 
@@ -80,6 +84,9 @@ struct Told {
     /// The present one, and those that follow it.
     strobe: Option<Strobe>,
     next: VecDeque<Strobe>,
+    /// The same for common slices that the master sets.
+    common: Option<CommonSlices>,
+    next_common: Option<CommonSlices>,
     has_ended: bool,
 }
 
@@ -89,8 +96,7 @@ impl Slices {
     /// # Errors
     /// Where there can be no more threads.
     pub(crate) fn start(meaning: Meaning) -> io::Result<Self> {
-        let clock = OtherClock::unknown(Boot::own());
-        let told = Mutex::new(Told { clock, strobe: None, next: VecDeque::new(), has_ended: false });
+        let told = Mutex::new(Told::by(OtherClock::unknown(Boot::own())));
         let shared = Arc::new(Shared { told, changed: Condvar::new() });
         let its = Arc::clone(&shared);
         let thread = thread::Builder::new().name("slices".into()).spawn(move || its.run(&meaning))?;
@@ -108,6 +114,13 @@ impl Slices {
     pub(crate) fn on_strobe(&self, strobe: Strobe) {
         debug!(rows = strobe.rows.rows.len(), "strobe");
         self.shared.lock().next.push_back(strobe);
+        self.shared.changed.notify_all();
+    }
+
+    /// The same for common slices.
+    pub(crate) fn on_common(&self, common: CommonSlices) {
+        debug!(slices = ?common.slices, "common slices");
+        self.shared.lock().next_common = Some(common);
         self.shared.changed.notify_all();
     }
 }
@@ -149,11 +162,17 @@ impl Shared {
 struct Begun {
     /// The jobs that stand still in it.
     others: BTreeSet<JobId>,
-    /// The end of the slice that the node scheduler knows of, by the master's clock.
-    end: Option<i64>,
+    /// The end of the slice that the node scheduler knows of, by the master's clock; with common slices the
+    /// beginning of their interval.
+    known: Option<i64>,
 }
 
 impl Told {
+    const fn by(clock: OtherClock) -> Self {
+        let next = VecDeque::new();
+        Self { clock, strobe: None, next, common: None, next_common: None, has_ended: false }
+    }
+
     /// Begins the present slice, where that has not been done. Returns when to ask again, by the own clock.
     fn begin(&mut self, meaning: &Meaning, begun: &mut Begun) -> Option<i64> {
         let now = node_clock::now();
@@ -168,22 +187,22 @@ impl Told {
             }
             Meaning::Slot(scheduler, plane) => {
                 let (row, end) = self.slot(now);
-                if end != begun.end {
+                if end != begun.known {
                     scheduler.strobe(row);
                     if let Some(plane) = plane {
                         plane.tell(plane::Command::Exchange);
                     }
-                    begun.end = end;
+                    begun.known = end;
                 }
                 self.or_next(self.by_own_clock(end))
             }
-            Meaning::Common(scheduler, slices) => {
-                let end = self.common(now, *slices);
-                if end != begun.end {
-                    scheduler.begin(*slices);
-                    begun.end = end;
+            Meaning::Common(scheduler, usual) => {
+                let (slices, begin, end) = self.common(now, *usual)?;
+                if begun.known != Some(begin) {
+                    scheduler.begin(slices);
+                    begun.known = Some(begin);
                 }
-                self.by_own_clock(end)
+                self.by_own_clock(Some(end))
             }
         }
     }
@@ -230,13 +249,16 @@ impl Told {
         found.unwrap_or_default()
     }
 
-    /// When the nodes begin their slices together next, by the master's clock: at whole multiples of so many
-    /// periods.
-    fn common(&self, now: i64, slices: explicit::Slices) -> Option<i64> {
-        let offset = self.clock.offset()?;
-        let period = (slices.parallel + slices.local) * SYNCHRONISED;
-        let period = i64::try_from(period.as_nanos()).unwrap_or(i64::MAX).max(1);
-        Some((now - offset).div_euclid(period).saturating_add(1).saturating_mul(period))
+    /// The present common slices, the beginning of their synchronisation interval, and when to ask again, by
+    /// the master's clock.
+    fn common(&mut self, now: i64, usual: explicit::Slices) -> Option<(explicit::Slices, i64, i64)> {
+        let now = now - self.clock.offset()?;
+        if let Some(next) = self.next_common.take_if(|next| next.begin <= now) {
+            self.common = Some(next);
+        }
+        let common = self.common.unwrap_or(CommonSlices { slices: usual, begin: 0 });
+        let (begin, end) = common.interval(now);
+        Some((common.slices, begin, self.next_common.map_or(end, |next| end.min(next.begin))))
     }
 }
 
@@ -253,12 +275,8 @@ mod tests {
 
     #[test]
     fn each_strobe_counts_from_its_beginning_on_by_the_masters_clock() {
-        let mut told = Told {
-            clock: OtherClock::unknown(Boot::own()),
-            strobe: None,
-            next: [strobe(100, &[&[1], &[2]]), strobe(125, &[&[3], &[1]])].into(),
-            has_ended: false,
-        };
+        let mut told = Told::by(OtherClock::unknown(Boot::own()));
+        told.next = [strobe(100, &[&[1], &[2]]), strobe(125, &[&[3], &[1]])].into();
         let still = |jobs: &[u32]| -> BTreeSet<JobId> { jobs.iter().map(|job| JobId(*job)).collect() };
         assert_eq!(told.slice(0), (still(&[]), None), "the clock is not known yet");
         // The master's clock is 1000 behind.
@@ -274,12 +292,8 @@ mod tests {
 
     #[test]
     fn a_slot_is_the_same_one_whatever_the_clocks_differ_by() {
-        let mut told = Told {
-            clock: OtherClock::unknown(Boot::own()),
-            strobe: None,
-            next: [strobe(100, &[&[1], &[2]])].into(),
-            has_ended: false,
-        };
+        let mut told = Told::by(OtherClock::unknown(Boot::own()));
+        told.next = [strobe(100, &[&[1], &[2]])].into();
         told.clock.on_reading(&Reading { boot: Boot::default(), at: 0 }, 1000);
         let row = |jobs: &[u32]| -> BTreeSet<JobId> { jobs.iter().map(|job| JobId(*job)).collect() };
         assert_eq!(told.slot(1100), (row(&[1]), Some(110)));
@@ -287,7 +301,22 @@ mod tests {
         assert_eq!(told.slot(1120), (row(&[]), Some(130)), "the slot of all others");
         told.clock.on_reading(&Reading { boot: Boot::default(), at: 500 }, 1498);
         assert_eq!(told.slot(1128), (row(&[1]), Some(140)), "two nanoseconds ahead");
-        let slices = explicit::Slices { parallel: Duration::from_nanos(3), local: Duration::from_nanos(2) };
-        assert_eq!((told.common(1128, slices), told.common(1147, slices)), (Some(150), Some(150)));
+    }
+
+    #[test]
+    fn common_slices_begin_when_the_master_says_and_anew_after_each_interval() {
+        let slices = |parallel, local| {
+            let [parallel, local] = [parallel, local].map(Duration::from_nanos);
+            explicit::Slices { parallel, local }
+        };
+        let (usual, set) = (slices(3, 2), slices(1, 4));
+        let mut told = Told::by(OtherClock::unknown(Boot::own()));
+        assert_eq!(told.common(1128, usual), None, "the clock is not known yet");
+        told.clock.on_reading(&Reading { boot: Boot::default(), at: 500 }, 1498);
+        assert_eq!(told.common(1128, usual), Some((usual, 100, 150)), "the master's clock says 130");
+        told.next_common = Some(CommonSlices { slices: set, begin: 142 });
+        assert_eq!(told.common(1128, usual), Some((usual, 100, 142)), "nothing begins anew before");
+        assert_eq!(told.common(1140, usual), Some((set, 142, 192)));
+        assert_eq!(told.common(1191, usual), Some((set, 192, 242)));
     }
 }

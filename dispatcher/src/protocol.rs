@@ -161,6 +161,8 @@ pub enum NodeEvent {
     Allowed { node: NodeId, exceeded: bool },
     /// The warm switches of the node since the event before.
     Slices { node: NodeId, slices: SliceUse },
+    /// DTS in balanced mode: how many local tasks want a processor of the node, on average.
+    Load { node: NodeId, index: f64 },
     /// Its daemon is not heard, but its connection is open.
     Silent { node: NodeId },
     /// Its daemon is heard again, after so long.

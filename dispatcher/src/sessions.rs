@@ -5,6 +5,7 @@ mod outgoing;
 mod primitives;
 pub(crate) mod programs;
 pub mod replace;
+mod strobes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,16 +18,12 @@ use std::{
 };
 
 use coswitch_daemon::{
-    node_clock::{self, Boot, Reading},
+    node_clock::{Boot, Reading},
     pki::Identity,
     protocol::{AppRequest, Asked, DaemonEvent, HeldCopy, Inventory, Member, Request, Said},
     session::{self, Heard, SessionError, SessionThread, awake},
 };
-use coswitch_policies::{
-    Allowance, Epoch, JobId, NodeId,
-    primitives::Operations,
-    strobe::{Rows, Strobe},
-};
+use coswitch_policies::{Allowance, Epoch, JobId, NodeId, primitives::Operations};
 use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -42,8 +39,6 @@ use crate::{
 
 /// For the daemons to connect to each other.
 const JOIN_LIMIT: Duration = Duration::from_secs(15);
-/// For a strobe to reach all nodes before it begins.
-const STROBE_LEAD: Duration = Duration::from_millis(20);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Numbers for the lives of one application, from its launch to its end under one master.
 const LIVES_EACH: u32 = 64;
@@ -407,14 +402,6 @@ impl Sessions {
         self.tell(node, Request::Allow { allowance });
     }
 
-    /// Gives jobs their slices, on all nodes at the same instant.
-    pub fn strobe(&self, rows: Rows) {
-        let lead = i64::try_from(STROBE_LEAD.as_nanos()).expect("milliseconds");
-        let strobe = Strobe { rows, begin: node_clock::now() + lead };
-        let nodes: Vec<NodeId> = self.inboxes().living().iter().map(|member| member.node).collect();
-        self.outgoing().by_ways(|ways| ways.send(Instant::now(), &nodes, &Asked::Strobe(strobe)));
-    }
-
     /// Tells every daemon to end its applications and itself.
     pub fn shut_down(&self) {
         self.tell_all(&Request::Shutdown);
@@ -546,6 +533,7 @@ impl Routing {
                 self.outgoing().by_operations(|operations| operations.on_answer(node, answer));
             }
             DaemonEvent::Slices(slices) => drop(self.events.send(NodeEvent::Slices { node, slices })),
+            DaemonEvent::Load { index } => drop(self.events.send(NodeEvent::Load { node, index })),
             DaemonEvent::Memory(memory) => drop(self.events.send(NodeEvent::Memory { node, memory })),
             DaemonEvent::App { job, event } => {
                 if let Some(app) = self.inboxes().apps.get(&job) {

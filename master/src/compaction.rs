@@ -223,6 +223,7 @@ mod tests {
             capacity: Capacity::OfAll(Bytes::mib(1)),
             quantum: Duration::from_secs(1),
             scheduler: None,
+            local: None,
         };
         let of_job = |job: u32| {
             let (job, memory, outcome) = (JobId(job), Bytes::mib(1), JobOutcome::Exit(0));

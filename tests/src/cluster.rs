@@ -27,7 +27,11 @@ use coswitch_dispatcher::{
     },
     sessions::Sessions,
 };
-use coswitch_policies::{Bytes, CopyRule, Epoch, JobId, NodeId, local::Technique, strobe::Rows};
+use coswitch_policies::{
+    Bytes, CopyRule, Epoch, JobId, NodeId,
+    local::{Technique, explicit::Slices},
+    strobe::Rows,
+};
 use tokio::{
     runtime::Runtime,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -235,6 +239,11 @@ impl TestCluster {
     pub fn strobe(&self, slice: Duration, rows: u32) {
         let rows = (0..rows).map(|row| (row..JOBS_MAX).step_by(rows as usize).map(JobId).collect()).collect();
         self.sessions.strobe(Rows { slice, rows });
+    }
+
+    /// Sets the slices of ranks and local tasks.
+    pub fn set_slices(&self, slices: Slices) {
+        self.sessions.set_slices(slices);
     }
 
     /// Launches a job without waiting; [`TestCluster::wait_for_order`] waits until it runs.

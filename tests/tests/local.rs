@@ -3,6 +3,8 @@
 use std::{fs, path::Path, time::Duration};
 
 use coswitch_daemon::{kernel::Release, processors};
+use coswitch_policies::local::explicit::Slices;
+use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{cluster::RUN_LIMIT, master::Master};
 use serde_json::Value;
 
@@ -25,7 +27,13 @@ fn said(out: &Path, job: &str) -> Value {
 /// A weight that is raised is taken back: no rank starves beside one that is called, or woken, all the time.
 #[test]
 fn no_rank_starves_beside_one_that_messages_favour() {
-    for local in ["dcs", "ics", "predictive", "dynamic", "hpdt", "dts", "fcs", "dcs, wait: spin-block"] {
+    let with_parameters = [
+        "{dcs: {slice: 5ms, share: 1ms, credit_max: 10ms}}",
+        "{ics: {switches: 5, woken_first: false}}",
+        "{predictive: {overtakes_max: 1, past_weight: 0.5}}",
+    ];
+    let words = ["dcs", "ics", "predictive", "dynamic", "hpdt", "dts", "fcs", "dcs, wait: spin-block"];
+    for local in words.into_iter().chain(with_parameters) {
         let master = Master::run(&BESIDE_TWO.replace("LOCAL", local));
         let out = master.out();
         let look = || {
@@ -55,14 +63,17 @@ jobs:
 /// What a rank has had of the processor time that it shared with a local task.
 fn share_beside_a_local_task(local: &str) -> f64 {
     let mut share = 0.0;
-    run_jobs(&BESIDE_LOCAL_TASK.replace("LOCAL", local), |out| {
-        let parallel = 8.0 * said(out, "parallel")["share"].as_f64().expect("a number");
-        let times = fs::read_to_string(out.join("local/rank-1.out")).expect("an output");
-        let of_children = times.lines().nth(1).expect("the line of the children").split_whitespace();
-        let beside: f64 = of_children.map(seconds).sum();
-        share = parallel / (parallel + beside);
-    });
+    run_jobs(&BESIDE_LOCAL_TASK.replace("LOCAL", local), |out| share = share_of_last_rank(out));
     share
+}
+
+/// The same of the last rank, which runs for eight seconds.
+fn share_of_last_rank(out: &Path) -> f64 {
+    let parallel = 8.0 * said(out, "parallel")["share"].as_f64().expect("a number");
+    let times = fs::read_to_string(out.join("local/rank-1.out")).expect("an output");
+    let of_children = times.lines().nth(1).expect("the line of the children").split_whitespace();
+    let beside: f64 = of_children.map(seconds).sum();
+    parallel / (parallel + beside)
 }
 
 /// As the shell writes them: `0m1.23s`.
@@ -73,11 +84,70 @@ fn seconds(time: &str) -> f64 {
 }
 
 /// Runs the jobs of a file to their end, and looks at their outputs.
-fn run_jobs(file: &str, look: impl FnOnce(&Path)) {
+fn run_jobs(file: &str, look: impl FnOnce(&Path)) -> Vec<RunEvent> {
     let master = Master::run(file);
     let out = master.out();
     let ended = master.end_with(RUN_LIMIT, Duration::ZERO, || look(&out));
     assert_eq!(ended.code, Some(0), "{file}: {}", ended.stderr);
+    ended.events
+}
+
+#[test]
+fn slices_have_the_lengths_of_the_run_file() {
+    let share = share_beside_a_local_task("{dts: {mode: static, parallel: 20ms, local: 60ms}}");
+    assert!((0.15..0.4).contains(&share), "{share} in slices a third as long as those of local tasks");
+}
+
+/// On each node a rank that computes for eight seconds; beside the second one five local tasks do so as well,
+/// and nothing is left to do for four seconds afterwards.
+const LOADED_ON_ONE_NODE: &str = r#"
+cluster: {nodes: 2, memory: 1GiB, store: "{store}"}
+scheduler:
+  policy: cosched
+  local: {dts: {mode: balanced, sample_every: 100ms, samples: 5, past_weight: 0, threshold: 0.5}}
+jobs:
+  - {name: parallel, ranks: 2, memory: 100MiB, command: ["{bin}/answer", --only-compute, --seconds, "8"]}
+  - name: local
+    ranks: 2
+    memory: 50MiB
+    command:
+      - /bin/sh
+      - -c
+      - |
+        if [ $PMI_RANK = 0 ]; then sleep 12; exit; fi
+        for task in 1 2 3 4 5; do timeout 8 yes > /dev/null & done
+        wait
+        times
+        sleep 4
+"#;
+
+/// Balanced DTS: the nodes report their loads, and the mean of both sets the slices of both.
+#[test]
+fn slices_follow_the_mean_load_of_all_nodes() {
+    let mut share = 0.0;
+    let events = run_jobs(LOADED_ON_ONE_NODE, |out| share = share_of_last_rank(out));
+    let balanced = |event: &RunEvent| match &event.kind {
+        Event::SlicesBalanced { loads, load, slices } => {
+            Some((loads.iter().map(|(_, load)| *load).collect::<Vec<_>>(), *load, *slices))
+        }
+        _ => None,
+    };
+    let told: Vec<(Vec<u32>, u32, Slices)> = events.iter().filter_map(balanced).collect();
+    for (loads, load, slices) in &told {
+        assert_eq!(loads.len(), 2, "{told:?}");
+        assert!(loads.iter().sum::<u32>().div_ceil(2).abs_diff(*load) <= 1, "{told:?}");
+        // A thousandth is a step of the table where it passes a border.
+        let near = [load.saturating_sub(1), load + 1].map(|load| f64::from(load) / 1000.0);
+        let table = near.map(|load| Slices::for_load(load, Duration::from_millis(100)));
+        assert!(table.contains(slices), "{told:?}");
+    }
+    let is_loaded = |(loads, ..): &&(Vec<u32>, u32, Slices)| loads[0] < 500 && loads[1] > 3500;
+    let (_, load, slices) = told.iter().find(is_loaded).unwrap_or_else(|| panic!("no load: {told:?}"));
+    assert!((1700..=2800).contains(load) && slices.local >= Duration::from_millis(40), "{told:?}");
+    let (_, last, _) = told.last().expect("the first slices");
+    assert!(*last <= 500, "the local tasks have ended: {told:?}");
+    // By its own load the node would give the rank a tenth, and before it has one nine.
+    assert!((0.3..0.75).contains(&share), "{share} of the processor: {told:?}");
 }
 
 #[test]

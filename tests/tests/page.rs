@@ -243,6 +243,7 @@ fn many_turns() -> Vec<RunEvent> {
             capacity: Capacity::OfAll(Bytes::mib(1000)),
             quantum: Duration::from_secs(5),
             scheduler: None,
+            local: None,
         },
     );
     for job in (0..20).map(JobId) {

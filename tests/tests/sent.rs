@@ -31,8 +31,6 @@ const MANY: u32 = 12;
 /// Fragments of half a MiB.
 const PROGRAM: Bytes = Bytes::mib(6);
 
-const HEAT: &[&str] = &["--memory", "2MiB", "--seconds", "1.5"];
-
 /// A program with bytes after its end, which the loader does not look at: a large one.
 fn large(cluster: &TestCluster, program: Program, name: &str) -> PathBuf {
     let path = cluster.dir().join(name);

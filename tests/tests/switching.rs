@@ -14,7 +14,10 @@ use std::{
 use coswitch_daemon::protocol::{HEARTBEAT, Park};
 use coswitch_dispatcher::protocol::{Order, SwitchStep};
 use coswitch_examples::Program;
-use coswitch_policies::{Bytes, NodeId, local::Technique};
+use coswitch_policies::{
+    Bytes, NodeId,
+    local::{Technique, explicit::Slices},
+};
 use coswitch_tests::{
     cluster::{ClusterSpec, JobStatus, RUN_LIMIT, STEP_LIMIT, TestCluster, run_in, run_on},
     job::TestJob,
@@ -116,6 +119,7 @@ fn random_traffic_is_correct_across_switches_whatever_the_node_scheduler_favours
         Technique::HPDT,
         Technique::DTS,
         Technique::DTS_STATIC,
+        Technique::DTS_BALANCED,
         Technique::DTS_STOP,
         Technique::FCS,
         Technique::BCS,
@@ -123,6 +127,9 @@ fn random_traffic_is_correct_across_switches_whatever_the_node_scheduler_favours
         run_in(ClusterSpec { local: Some(local), ..nodes(2, Bytes::mib(256)) }, |cluster| {
             if let Some(slot) = local.slot() {
                 cluster.strobe(slot, 2);
+            }
+            if local.console([]).is_some() {
+                cluster.set_slices(Slices::for_load(2.0, Duration::from_millis(50)));
             }
             let turns = Turns::new(cluster, &mut seed, Duration::from_secs(1)).mixed();
             // Where messages go by slots, ranks compute little of the time.

@@ -73,6 +73,7 @@ impl Control {
                 Asked::App { job, request } => self.on_request(job, request),
                 Asked::Primitive(message) => self.on_primitive(message),
                 Asked::Strobe(strobe) => self.node.slices.on_strobe(strobe),
+                Asked::Slices(common) => self.node.slices.on_common(common),
             }
         }
         self.heard.store(self.asked.heard(), Ordering::Relaxed);

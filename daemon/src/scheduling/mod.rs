@@ -27,7 +27,7 @@ use std::{
     collections::BTreeSet,
     io,
     num::NonZeroUsize,
-    sync::{Arc, mpsc},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread::JoinHandle,
 };
 
@@ -41,7 +41,16 @@ use self::shell::Shell;
 use crate::{cgroup::JobCgroup, running::Running};
 
 /// See the module. Without a technique it does nothing.
-pub struct Scheduling(Option<(Teller, JoinHandle<()>)>);
+pub struct Scheduling(Option<Thread>);
+
+struct Thread {
+    teller: Teller,
+    load: Load,
+    handle: JoinHandle<()>,
+}
+
+/// The load of local tasks, as the scheduler has reported it last.
+type Load = Arc<Mutex<Option<f64>>>;
 
 /// Tells the thread what is the case.
 #[derive(Clone)]
@@ -89,19 +98,27 @@ impl Scheduling {
         let bell = Arc::new(Bell::new());
         let shell_bell = Arc::clone(&bell);
         let processors = NonZeroUsize::new(processors).unwrap_or(NonZeroUsize::MIN);
-        let run = move || Shell::new(technique, processors, its, shell_bell, running).run();
-        let thread = std::thread::Builder::new().name("node-scheduler".into()).spawn(run)?;
-        Ok(Self(Some((Teller { commands, bell }, thread))))
+        let load = Load::default();
+        let reported = Arc::clone(&load);
+        let run = move || Shell::new(technique, processors, its, shell_bell, running, reported).run();
+        let handle = std::thread::Builder::new().name("node-scheduler".into()).spawn(run)?;
+        Ok(Self(Some(Thread { teller: Teller { commands, bell }, load, handle })))
+    }
+
+    /// How many local tasks want a processor on average, under a technique that reports it.
+    pub(crate) fn load(&self) -> Option<f64> {
+        let Thread { load, .. } = self.0.as_ref()?;
+        *load.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For what happens to all nodes at one time.
     pub(crate) fn teller(&self) -> Option<Teller> {
-        self.0.as_ref().map(|(teller, _)| teller.clone())
+        self.0.as_ref().map(|thread| thread.teller.clone())
     }
 
     fn tell(&self, command: Command) {
-        if let Some((teller, _)) = &self.0 {
-            teller.tell(command);
+        if let Some(thread) = &self.0 {
+            thread.teller.tell(command);
         }
     }
 
@@ -126,8 +143,8 @@ impl Scheduling {
 impl Drop for Scheduling {
     fn drop(&mut self) {
         self.tell(Command::Stop);
-        if let Some((_, thread)) = self.0.take() {
-            let _ = thread.join();
+        if let Some(thread) = self.0.take() {
+            let _ = thread.handle.join();
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
     sync::{
-        Arc,
+        Arc, PoisonError,
         mpsc::{Receiver, TryRecvError},
     },
     time::{Duration, Instant},
@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use tracing::{debug, warn};
 
 use super::{
-    Command,
+    Command, Load,
     clock::{Clock, context_switch},
     local_task::{BEGINS_WITHIN, COUNT_MAX, LocalTask, Look},
     rank::{Rank, Sight},
@@ -59,6 +59,7 @@ pub(super) struct Shell {
     /// Stops jobs that may not run at all.
     stopper: Arc<Running>,
     held: BTreeSet<JobId>,
+    load: Load,
     next_task: u32,
     /// When the slice of each favoured task is over.
     slices: BTreeMap<TaskId, Instant>,
@@ -102,6 +103,7 @@ impl Shell {
         commands: Receiver<Command>,
         bell: Arc<Bell>,
         stopper: Arc<Running>,
+        load: Load,
     ) -> Self {
         let context_switch = context_switch();
         Self {
@@ -116,6 +118,7 @@ impl Shell {
             jobs: BTreeMap::new(),
             stopper,
             held: BTreeSet::new(),
+            load,
             next_task: 0,
             slices: BTreeMap::new(),
             timer: None,
@@ -218,8 +221,11 @@ impl Shell {
                     self.slices.remove(&task);
                 }
                 NodeDecision::SetTimer { at } => self.timer = Some(self.clock.at(at)),
+                NodeDecision::ReportLoad { index } => {
+                    *self.load.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
+                }
                 // A rank ends its spinning by its wait policy.
-                NodeDecision::Spin { .. } | NodeDecision::ReportLoad { .. } => {}
+                NodeDecision::Spin { .. } => {}
             }
         }
         let running = self.scheduler.running();

@@ -265,6 +265,7 @@ impl Folder {
             | Event::NodeUnderPressure { .. }
             | Event::JobFootprint { .. }
             | Event::RunningStopped { .. }
+            | Event::SlicesBalanced { .. }
             | Event::Progress { .. }
             | Event::Output { .. } => {}
         }
@@ -470,6 +471,7 @@ pub(super) mod tests {
             capacity: Capacity::OfAll(Bytes::mib(400)),
             quantum: Duration::from_secs(10),
             scheduler: None,
+            local: None,
         };
         vec![
             at(0, started),

@@ -35,6 +35,7 @@ fn events(jobs: u32) -> Vec<RunEvent> {
         capacity: Capacity::OfAll(Bytes::mib(1)),
         quantum: Duration::from_secs(1),
         scheduler: None,
+        local: None,
     };
     let time_0 = Duration::from_secs(1_000_000);
     let mut events = vec![(0, started), (0, Event::DateKnown { time_0 })];

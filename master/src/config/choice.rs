@@ -4,7 +4,7 @@ use coswitch_dispatcher::protocol::{Delivery, Wait};
 use coswitch_policies::{
     Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
-    local::Technique,
+    local::{Technique, explicit::Filling},
     spaceshare::choice::{AllocatorName, QueueName},
 };
 use schemars::{Schema, json_schema};
@@ -145,9 +145,40 @@ choice!(Local, "node scheduler", {
     "hpdt" => Local(Some(Technique::HPDT)),
     "dts" => Local(Some(Technique::DTS)),
     "dts-static" => Local(Some(Technique::DTS_STATIC)),
+    "dts-balanced" => Local(Some(Technique::DTS_BALANCED)),
     "dts-stop" => Local(Some(Technique::DTS_STOP)),
     "fcs" => Local(Some(Technique::FCS)),
     "bcs" => Local(Some(Technique::BCS)),
+});
+
+/// How DTS sets its slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DtsWord {
+    Static,
+    Balanced,
+    Distributed,
+}
+
+impl DtsWord {
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Balanced => "balanced",
+            Self::Distributed => "distributed",
+        }
+    }
+}
+
+choice!(DtsWord, "mode of DTS", {
+    "static" => DtsWord::Static,
+    "balanced" => DtsWord::Balanced,
+    "distributed" => DtsWord::Distributed,
+});
+
+choice!(Filling, "way to fill a slice", {
+    "both" => Filling::Both,
+    "stop" => Filling::DistributedStopped,
 });
 
 choice!(Residency, "residency", {

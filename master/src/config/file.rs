@@ -20,9 +20,10 @@ use serde::{
 use serde_yaml::Spanned;
 
 use super::{
-    choice::{Encryption, Local, ParkMethod},
+    choice::{Encryption, ParkMethod},
     job_set::NODES_MAX,
     leaf::{BetweenFailures, Copies, Leaf, Percent, Priority, Processors},
+    technique::LocalPart,
 };
 
 /// A coswitch run file: the machines, how they are shared, and the jobs.
@@ -228,10 +229,12 @@ pub struct SchedulerPart {
     /// Which of the processes that want a processor of a node the kernel favours: the receiver of a message
     /// (`dcs`), one that has just been woken (`ics`), those that communicate more (`predictive`), or receive
     /// more (`dynamic`), MPI ranks before other processes (`hpdt`), or either kind in its turn (`dts`,
-    /// `dts-static`, `dts-stop`), the job whose slot it is, by what slots do for it (`fcs`), or in any case,
-    /// with messages that go at the end of a slot (`bcs`). It also says how ranks wait.
+    /// `dts-static`, `dts-balanced`, `dts-stop`), the job whose slot it is, by what slots do for it (`fcs`),
+    /// or in any case, with messages that go at the end of a slot (`bcs`). It also says how ranks wait. With
+    /// parameters: a mapping of one technique to them, such as `dcs: {slice: 10ms}`.
     #[serde(default)]
-    pub local: Option<Leaf<Local>>,
+    #[schemars(with = "Option<LocalPart>")]
+    pub local: Option<Spanned<LocalPart>>,
 }
 
 /// A partition: nodes of its own, and how long jobs run there.

@@ -117,6 +117,29 @@ impl Quantity for u32 {
     }
 }
 
+impl Quantity for f64 {
+    const NAME: &'static str = "Fraction";
+    fn read(text: &str) -> Result<Self, Misread> {
+        let number = text.trim().parse().ok().filter(|number: &Self| number.is_finite());
+        number.ok_or_else(|| Misread { message: format!("`{text}` is not a number"), help: None })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "number" })
+    }
+}
+
+impl Quantity for bool {
+    const NAME: &'static str = "Truth";
+    fn read(text: &str) -> Result<Self, Misread> {
+        text.trim()
+            .parse()
+            .map_err(|_| Misread { message: format!("`{text}` is not `true` or `false`"), help: None })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "boolean" })
+    }
+}
+
 /// How many copies there are, perhaps none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copies(pub u32);

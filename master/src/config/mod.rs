@@ -14,6 +14,7 @@ pub mod program;
 pub mod resolve;
 pub mod schema;
 pub mod shape;
+pub mod technique;
 pub mod tree;
 
 use std::{

@@ -325,6 +325,7 @@ impl<S: EventSink> Shell<'_, S> {
                 let _ = self.keeping.send(Keep::Bring(node));
             }
             Output::Strobe(rows) => self.sessions.strobe(rows),
+            Output::SetSlices(slices) => self.sessions.set_slices(slices),
             Output::Allow(node, allowance) => self.sessions.allow(node, allowance),
             Output::Over(outcome) => {
                 self.over.get_or_insert(outcome);

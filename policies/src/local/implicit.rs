@@ -3,6 +3,10 @@
 //!
 //! A task that lacks a message spins for the spin time and then blocks. Spinning pays as long as it costs no
 //! more than the two context switches of leaving and coming back ([`Implicit::spin_limit`]).
+//!
+//! The round trip of a message is not in that limit: in formula 3.4 (`2L + 4o + spin < 2L + 4o + 5C`, from
+//! LogP) it is on both sides, because the message takes as long to a task that spins as to one that is
+//! blocked. What is left there is `5C`, for both nodes together; formula 3.5 counts the waiting node alone.
 
 use std::time::Duration;
 

@@ -9,12 +9,13 @@ use super::{
     buffered::Buffered,
     demand::Demand,
     dynamic::Dynamic,
-    explicit::{Explicit, Filling, LoadRule, Slices},
+    explicit::{Console, Explicit, Filling, LoadRule, Slices},
     flexible::{Flexible, FlexibleRule, Thresholds},
     high_priority::HighPriority,
     implicit::Implicit,
     predictive::Predictive,
 };
+use crate::NodeId;
 
 /// How a task waits for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +32,18 @@ pub enum Waiting {
 pub enum Technique {
     /// DCS: a message calls its receiver ([`Demand`]).
     Dcs { slice: Duration, share: Duration, credit_max: Duration },
-    /// ICS: a task that waits spins, then blocks, and runs at once when it is woken ([`Implicit`]). None: it
-    /// spins for twice the measured cost of a context switch (formula 3.5).
-    Ics { slice: Duration, spin: Option<Duration> },
+    /// ICS: a task that waits spins, then blocks ([`Implicit`]).
+    Ics {
+        slice: Duration,
+        /// How long it spins; `None`: for `switches`.
+        spin: Option<Duration>,
+        /// The same in context switches, whose cost is measured (formulas 3.4 and 3.5).
+        #[serde(default = "two_switches")]
+        switches: u32,
+        /// A task that is woken runs at once.
+        #[serde(default = "yes")]
+        is_woken_first: bool,
+    },
     /// PCA: tasks that communicate more overtake ([`Predictive`]).
     Predictive { slice: Duration, overtakes_max: u32, past_weight: f64 },
     /// DCA: the same, judged by received messages only ([`Dynamic`]).
@@ -55,7 +65,25 @@ pub enum DtsMode {
     /// These, on all nodes at the same time.
     Static(Slices),
     /// Each node by its own load, out of this period (*IP*).
-    Distributed { period: Duration },
+    Distributed {
+        period: Duration,
+        #[serde(default = "LoadRule::over_a_minute")]
+        load: LoadRule,
+    },
+    /// The console, by the loads of all nodes and out of this period; on all nodes at the same time.
+    Balanced { period: Duration, load: LoadRule },
+}
+
+/// No number of it is NaN: they come from a run file, which has none.
+impl Eq for Technique {}
+
+/// What settings without the field mean.
+const fn yes() -> bool {
+    true
+}
+
+const fn two_switches() -> u32 {
+    2
 }
 
 impl Technique {
@@ -69,7 +97,8 @@ impl Technique {
     const OVERTAKES_MAX: u32 = 2;
 
     pub const DCS: Self = Self::Dcs { slice: Self::SLICE, share: Self::SHARE, credit_max: Self::CREDIT_MAX };
-    pub const ICS: Self = Self::Ics { slice: Self::SLICE, spin: None };
+    pub const ICS: Self =
+        Self::Ics { slice: Self::SLICE, spin: None, switches: two_switches(), is_woken_first: true };
     pub const PREDICTIVE: Self =
         Self::Predictive { slice: Self::SLICE, overtakes_max: Self::OVERTAKES_MAX, past_weight: 0.0 };
     pub const DYNAMIC: Self =
@@ -83,18 +112,14 @@ impl Technique {
     const LONG_WAIT: Duration = Duration::from_micros(500);
 
     pub const HPDT: Self = Self::Hpdt { slice: Self::SLICE };
-    pub const DTS: Self = Self::Dts {
-        slice: Self::SLICE,
-        mode: DtsMode::Distributed { period: Self::PERIOD },
-        filling: Filling::Both,
-    };
-    pub const DTS_STATIC: Self =
-        Self::Dts { slice: Self::SLICE, mode: DtsMode::Static(Self::SLICES), filling: Filling::Both };
-    pub const DTS_STOP: Self = Self::Dts {
-        slice: Self::SLICE,
-        mode: DtsMode::Static(Self::SLICES),
-        filling: Filling::DistributedStopped,
-    };
+    pub const DTS: Self = Self::dts(
+        DtsMode::Distributed { period: Self::PERIOD, load: LoadRule::over_a_minute() },
+        Filling::Both,
+    );
+    pub const DTS_STATIC: Self = Self::dts(DtsMode::Static(Self::SLICES), Filling::Both);
+    pub const DTS_BALANCED: Self =
+        Self::dts(DtsMode::Balanced { period: Self::PERIOD, load: LoadRule::over_a_minute() }, Filling::Both);
+    pub const DTS_STOP: Self = Self::dts(DtsMode::Static(Self::SLICES), Filling::DistributedStopped);
     pub const FCS: Self = Self::Fcs {
         slice: Self::SLICE,
         trial_slots: 2,
@@ -102,6 +127,10 @@ impl Technique {
         thresholds: Thresholds { rare: 10, long_wait: Self::LONG_WAIT, high_ratio: 2.0 },
     };
     pub const BCS: Self = Self::Bcs { slice: Self::SLICE };
+
+    const fn dts(mode: DtsMode, filling: Filling) -> Self {
+        Self::Dts { slice: Self::SLICE, mode, filling }
+    }
 
     /// How tasks wait for a message, where the user has not said it.
     #[must_use]
@@ -139,13 +168,26 @@ impl Technique {
         matches!(self, Self::Fcs { .. })
     }
 
-    /// The slices that begin together on all nodes.
+    /// The slices that begin together on all nodes; in balanced mode until the console has set others.
     #[must_use]
-    pub const fn common_slices(self) -> Option<Slices> {
+    pub fn common_slices(self) -> Option<Slices> {
         match self {
             Self::Dts { mode: DtsMode::Static(slices), .. } => Some(slices),
+            Self::Dts { mode: DtsMode::Balanced { period, .. }, .. } => Some(Slices::for_load(0.0, period)),
             _ => None,
         }
+    }
+
+    /// What sets the slices of these nodes, which count as equally fast; `None`: each sets its own, or the
+    /// run file does.
+    ///
+    /// # Panics
+    /// Never: 1 is a power weight.
+    #[must_use]
+    pub fn console(self, nodes: impl IntoIterator<Item = NodeId>) -> Option<Console> {
+        let Self::Dts { mode: DtsMode::Balanced { period, .. }, .. } = self else { return None };
+        let equals = nodes.into_iter().map(|node| (node, 1.0));
+        Some(Console::new(period, equals).expect("1 is a power weight"))
     }
 
     /// How long a task spins that may block afterwards.
@@ -153,6 +195,7 @@ impl Technique {
     pub fn spin(self, context_switch: Duration) -> Duration {
         match self {
             Self::Ics { spin: Some(spin), .. } => spin,
+            Self::Ics { spin: None, switches, .. } => context_switch.saturating_mul(switches),
             _ => Implicit::spin_limit(context_switch),
         }
     }
@@ -168,9 +211,9 @@ impl Technique {
             Self::Dcs { slice, share, credit_max } => {
                 on(Demand { slice, share, credit_max: Some(credit_max) }, processors)
             }
-            Self::Ics { slice, .. } => {
+            Self::Ics { slice, is_woken_first, .. } => {
                 let spin = self.spin(context_switch);
-                on(Implicit { slice, spin, is_woken_first: true }, processors)
+                on(Implicit { slice, spin, is_woken_first }, processors)
             }
             Self::Predictive { slice, overtakes_max, past_weight } => {
                 on(Predictive { slice, overtakes_max, past_weight }, processors)
@@ -182,8 +225,11 @@ impl Technique {
             Self::Dts { slice, mode: DtsMode::Static(slices), filling } => {
                 on(Explicit::fixed(slice, slices, filling), processors)
             }
-            Self::Dts { slice, mode: DtsMode::Distributed { period }, filling } => {
-                on(Explicit::distributed(slice, period, LoadRule::over_a_minute(), filling), processors)
+            Self::Dts { slice, mode: DtsMode::Distributed { period, load }, filling } => {
+                on(Explicit::distributed(slice, period, load, filling), processors)
+            }
+            Self::Dts { slice, mode: DtsMode::Balanced { period, load }, filling } => {
+                on(Explicit::balanced(slice, period, load, filling), processors)
             }
             Self::Fcs { slice, trial_slots, forget_after, thresholds } => {
                 let forget_after = Some(forget_after);
@@ -197,4 +243,42 @@ impl Technique {
 
 fn on(model: impl Model + Send + 'static, processors: NonZeroUsize) -> Box<dyn NodeScheduler + Send> {
     Box::new(LocalScheduler::on(model, processors).keeping_slices())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWITCH: Duration = Duration::from_micros(3);
+
+    #[test]
+    fn a_rank_under_ics_spins_for_so_many_switches_or_so_long() {
+        assert_eq!(Technique::ICS.spin(SWITCH), Implicit::spin_limit(SWITCH));
+        let ics = |spin, switches| {
+            let slice = Technique::SLICE;
+            Technique::Ics { slice, spin, switches, is_woken_first: true }.spin(SWITCH)
+        };
+        assert_eq!(ics(None, 5), 5 * SWITCH);
+        assert_eq!(ics(Some(Duration::ZERO), 5), Duration::ZERO);
+    }
+
+    #[test]
+    fn only_the_balanced_mode_has_a_console_which_begins_as_the_nodes_do() {
+        let nodes = [0, 1].map(NodeId);
+        let console = Technique::DTS_BALANCED.console(nodes).expect("a console");
+        assert_eq!(Technique::DTS_BALANCED.common_slices(), Some(console.slices()));
+        for other in [Technique::DTS, Technique::DTS_STATIC, Technique::DTS_STOP, Technique::HPDT] {
+            assert_eq!(other.console(nodes), None, "{other:?}");
+        }
+    }
+
+    /// The settings of a run that was parked by an earlier version.
+    #[test]
+    fn a_technique_without_the_later_parameters_is_the_usual_one() {
+        let read = |text: &str| serde_json::from_str::<Technique>(text).unwrap();
+        let slice = r#""slice":{"secs":0,"nanos":10000000}"#;
+        assert_eq!(read(&format!(r#"{{"ics":{{{slice},"spin":null}}}}"#)), Technique::ICS);
+        let mode = r#""mode":{"distributed":{"period":{"secs":0,"nanos":100000000}}}"#;
+        assert_eq!(read(&format!(r#"{{"dts":{{{slice},{mode},"filling":"Both"}}}}"#)), Technique::DTS);
+    }
 }

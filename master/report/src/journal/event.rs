@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
 use coswitch_policies::{
     Adopted, Bytes, Capacity, Epoch, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence,
     SchedulerConfig, SimTime, SlotId, Split, SwitchId, SwitchOrder, SwitchStep, TimerId,
-    spaceshare::queue::QueueId, timeshare::memory_monitor::Pressure,
+    local::{Technique, explicit::Slices},
+    spaceshare::queue::QueueId,
+    timeshare::memory_monitor::Pressure,
     timeshare::packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,9 @@ pub enum Event {
         /// All settings of the scheduler, for a replay of its decisions; older journals lack them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scheduler: Option<SchedulerConfig>,
+        /// The scheduler of each node, with its parameters; none: the kernel's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        local: Option<Technique>,
     },
     /// By the clock of this machine, time 0 of the run was so long after 1970. Each master says so as it
     /// begins: the clock may have been set, and a run that was parked has had a pause.
@@ -342,6 +347,9 @@ pub enum Event {
     /// The warm switches of a node since the event before: their number, the time that they took in all, and
     /// the processor time that jobs used in slices of others.
     SlicesUsed { node: NodeId, switches: u64, took: Duration, overlap: Duration },
+    /// DTS in balanced mode: from now on ranks and local tasks have these slices on all nodes, by the load of
+    /// local tasks of each node that reports, and their mean, in thousandths of a task.
+    SlicesBalanced { loads: Vec<(NodeId, u32)>, load: u32, slices: Slices },
     /// A message for the user; the run goes on.
     Warning { text: String },
     /// Counters of the whole machine over the run, other programs included.

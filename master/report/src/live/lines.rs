@@ -109,6 +109,7 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         | Event::NodeUnderPressure { .. }
         | Event::SlicesBegun { .. }
         | Event::SlicesUsed { .. }
+        | Event::SlicesBalanced { .. }
         | Event::MachineUsed(_)
         | Event::StepDone { .. }
         | Event::TurnsForeseen { .. }

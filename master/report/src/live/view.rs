@@ -189,6 +189,7 @@ impl View {
             | Event::JobMoved { .. }
             | Event::SlicesBegun { .. }
             | Event::SlicesUsed { .. }
+            | Event::SlicesBalanced { .. }
             | Event::MachineUsed(_)
             | Event::RunEnded { .. }
             | Event::Summed { .. } => {}

@@ -9,6 +9,7 @@ mod jobs;
 mod nodes;
 mod sets;
 mod store;
+mod technique;
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +33,7 @@ use coswitch_policies::{
 
 use super::{
     advice::{AUTO_BOUNDS, AUTO_QUANTUM_MIN, Overfull},
-    choice::{Local, ParkMethod},
+    choice::ParkMethod,
     file::{ClusterPart, RunFile, SchedulerPart},
     job_set::{
         ClusterConfig, JobSet, Settings, TimeLimits, lost_after, mean_time_between_failures, stop_after,
@@ -235,7 +236,7 @@ impl Reader {
         let longest = setting!(quantum_max).unwrap_or(AUTO_BOUNDS.longest).max(AUTO_QUANTUM_MIN);
         let overhead = ((overhead * 1e6).round() as u32).max(1);
         let auto_bounds = AutoQuantum { overhead, longest };
-        let local = setting!(local).and_then(|Local(technique)| technique);
+        let local = part.local.as_ref().or(defaults.local.as_ref()).and_then(|part| self.local(part));
         let settings = Settings {
             policy: setting!(policy).unwrap_or(Policy::Hybrid),
             queue: setting!(queue).unwrap_or_default(),

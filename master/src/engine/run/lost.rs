@@ -43,6 +43,7 @@ impl Run {
         self.unanswered.remove(&node);
         self.outputs.push(Output::Restart(node));
         self.schedule(SchedulerEvent::NodeDown { node });
+        self.forget_load(node);
         self.stop_waiting_for(node);
     }
 

@@ -17,6 +17,7 @@ impl Run {
             NodeEvent::Slices { node, slices: SliceUse { switches, took, overlap } } => {
                 self.tell(Event::SlicesUsed { node, switches, took, overlap });
             }
+            NodeEvent::Load { node, index } => self.on_load(node, index),
             NodeEvent::Allowed { node, exceeded } => self.on_allowed(node, exceeded),
             NodeEvent::Silent { node } => self.warn(format!("{node} is silent; the run waits for it")),
             NodeEvent::Heard { node, silence } => self.tell(Event::NodeWasSilent { node, silence }),

@@ -34,6 +34,10 @@ use anyhow::Context;
 use coswitch_dispatcher::protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Park, Report};
 use coswitch_policies::{
     Allowance, Decision, JobId, NodeId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
+    local::{
+        Technique,
+        explicit::{Console, Slices},
+    },
     strobe::Rows,
     timeshare::{memory_monitor::MemoryMonitor, short_quantum::QuantumWatch},
 };
@@ -112,6 +116,8 @@ pub(super) enum Output {
     Allow(NodeId, Option<Allowance>),
     /// Tell all nodes which jobs have which slices from now on.
     Strobe(Rows),
+    /// Set the slices of ranks and local tasks on all nodes.
+    SetSlices(Slices),
     /// Answer a question.
     Answer(Ticket, Reply),
     /// The run is over.
@@ -173,6 +179,11 @@ pub(super) struct Run {
     /// For jobs that are in memory together, and as last told to the nodes.
     slice: Option<Duration>,
     rows: Option<Rows>,
+    /// The scheduler of each node.
+    local: Option<Technique>,
+    /// Of DTS in balanced mode, and the slices as last told to the nodes.
+    console: Option<Console>,
+    common: Option<Slices>,
     /// Lost nodes.
     down: BTreeMap<NodeId, Down>,
     /// Jobs of which a part is on its way to another node.
@@ -235,6 +246,7 @@ impl Run {
             capacity: self.cluster.memory.clone(),
             quantum: config.quantum,
             scheduler: Some(config),
+            local: self.local,
         });
     }
 
@@ -253,7 +265,7 @@ impl Run {
     }
 
     fn before_first_event(set: JobSet, settings: RunSettings) -> anyhow::Result<Self> {
-        let (cluster, config) = (set.cluster(), set.scheduler_config());
+        let (cluster, config, nodes) = (set.cluster(), set.scheduler_config(), set.cluster.nodes);
         let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
         for job in &set.jobs {
             arrivals.entry(job.arrival).or_default().push(job.id);
@@ -277,6 +289,9 @@ impl Run {
             unanswered: BTreeMap::new(),
             slice: set.scheduler.slice,
             rows: None,
+            local: set.scheduler.local,
+            console: set.scheduler.local.and_then(|technique| technique.console((0..nodes).map(NodeId))),
+            common: None,
             down: BTreeMap::new(),
             moving: BTreeSet::new(),
             partners: BTreeMap::new(),
@@ -326,6 +341,7 @@ impl Run {
         self.foresee_turns();
         self.allow();
         self.strobe();
+        self.balance();
         self.end_without_nodes();
         let is_done = match self.parking.is_under_way() {
             // The scheduler has nothing to do then, though jobs are left.

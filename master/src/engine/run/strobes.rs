@@ -1,9 +1,12 @@
 //! Slices for the jobs that are in memory together, where the run file asks for them: each change of who has
 //! which is a strobe to all nodes.
+//!
+//! Under DTS in balanced mode also the slices of ranks and local tasks: the console of the simulator sets
+//! them by the loads that the nodes report, and goes on without a node that is lost.
 
 use std::collections::BTreeSet;
 
-use coswitch_policies::{JobId, strobe::Rows};
+use coswitch_policies::{JobId, NodeId, strobe::Rows};
 use coswitch_report::journal::Event;
 
 use super::{Output, Run, switches::SwitchUnderWay};
@@ -34,5 +37,32 @@ impl Run {
     /// Nodes have daemons that know of no slices.
     pub(super) fn strobe_again(&mut self) {
         self.rows = None;
+        self.common = None;
+    }
+
+    /// Tells the nodes the slices that the console has set, where they know others.
+    pub(super) fn balance(&mut self) {
+        let Some(console) = self.console.as_ref().filter(|_| self.adoption.is_none()) else { return };
+        let slices = console.slices();
+        if self.common.replace(slices) != Some(slices) {
+            let thousandths = |load: f64| (load * 1000.0).round() as u32;
+            let loads = console.loads().map(|(node, load)| (node, thousandths(load))).collect();
+            let load = thousandths(console.relative_load());
+            self.outputs.push(Output::SetSlices(slices));
+            self.tell(Event::SlicesBalanced { loads, load, slices });
+        }
+    }
+
+    pub(super) fn on_load(&mut self, node: NodeId, index: f64) {
+        // Daemons of a run that had another technique report as well.
+        if let Some(console) = &mut self.console {
+            let _ = console.on_load(node, index);
+        }
+    }
+
+    pub(super) fn forget_load(&mut self, node: NodeId) {
+        if let Some(console) = &mut self.console {
+            let _ = console.on_lost(node);
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::{
 };
 
 mod adoption;
+mod balanced;
 mod chance;
 mod draining;
 mod parking;
@@ -121,6 +122,7 @@ fn shown(output: &Output) -> Option<String> {
             let rows = rows.iter().map(|row| listed(&row.iter().copied().collect::<Vec<_>>()));
             format!("slices of {}", rows.collect::<Vec<_>>().join(" | "))
         }
+        Output::SetSlices(Slices { parallel, local }) => format!("ranks {parallel:?}, local tasks {local:?}"),
         Output::Restart(node) => format!("restart {node}"),
         Output::Replace(node) => format!("replace the daemon of {node}"),
         Output::Release(node, job) => format!("{node} removes {job}"),

@@ -11,7 +11,9 @@ use coswitch_daemon::{
         PartState, Request, Step,
     },
 };
-use coswitch_policies::{Allowance, Bytes, JobId, NodeId, primitives::Memory, strobe::Rows};
+use coswitch_policies::{
+    Allowance, Bytes, JobId, NodeId, local::explicit::Slices, primitives::Memory, strobe::Rows,
+};
 
 use super::{
     context::{Context, Event},
@@ -42,6 +44,9 @@ pub(super) struct Daemon {
     pub(super) allowance: Option<Allowance>,
     /// Of the last strobe.
     pub(super) rows: Option<Rows>,
+    pub(super) common: Option<Slices>,
+    /// As the master knows it.
+    pub(super) load: Option<f64>,
 }
 
 impl Daemon {
@@ -61,6 +66,8 @@ impl Daemon {
             released: VecDeque::new(),
             allowance: None,
             rows: None,
+            common: None,
+            load: None,
         };
         daemon.mind_solitude(ctx);
         ctx.after(millis(SAMPLE_MS), Event::Sample(node, life));
@@ -157,6 +164,7 @@ impl Daemon {
                 Asked::App { job, request } => self.on_app_request(ctx, job, request),
                 Asked::Primitive(message) => self.on_primitive(ctx, message),
                 Asked::Strobe(strobe) => self.rows = Some(strobe.rows),
+                Asked::Slices(common) => self.common = Some(common.slices),
             }
         }
     }
@@ -245,6 +253,11 @@ impl Daemon {
         let memory =
             MemoryUse { used, stall: None, jobs, stopped: self.exceeds_allowance(), looks: 5, peak: used };
         self.machine.tell(ctx, DaemonEvent::Memory(memory));
+        // Any number that changes now and then.
+        let index = f64::from(u32::try_from(self.parts.len()).unwrap_or(u32::MAX));
+        if self.load.replace(index) != Some(index) {
+            self.machine.tell(ctx, DaemonEvent::Load { index });
+        }
     }
 
     /// Memory of its jobs.

@@ -13,7 +13,9 @@ use coswitch_dispatcher::{
     protocol::{LaunchSpec, NodeEvent, Report},
     ways::Ways,
 };
-use coswitch_policies::{JobId, NodeId, Order, SimTime, primitives::Operations, strobe::Rows};
+use coswitch_policies::{
+    JobId, NodeId, Order, SimTime, local::explicit::Slices, primitives::Operations, strobe::Rows,
+};
 use coswitch_report::{
     Known, fold,
     journal::{Event as Told, RunEvent, RunOutcome},
@@ -73,6 +75,8 @@ pub(super) struct Master {
     pub(super) ways: Ways,
     /// Of its last strobe.
     pub(super) rows: Option<Rows>,
+    /// As it has set them last.
+    pub(super) common: Option<Slices>,
     pub(super) operations: Operations,
     /// Nodes that have welcomed it.
     pub(super) welcome: BTreeSet<NodeId>,
@@ -120,6 +124,7 @@ impl Head {
             wires: BTreeMap::new(),
             ways: Ways::new(ctx.plan.radix, generation),
             rows: None,
+            common: None,
             operations: Operations::new(generation),
             welcome: BTreeSet::new(),
             inventories: BTreeMap::new(),
@@ -257,6 +262,7 @@ impl Head {
                 ctx.audit.on_answer(&asker, ctx.now, &reply);
             }
             Output::Strobe(rows) => master.strobe(ctx, rows),
+            Output::SetSlices(slices) => master.set_slices(ctx, slices),
             Output::Allow(node, allowance) => {
                 if let Some(wire) = master.wires.get(&node) {
                     ctx.send(*wire, Message::ToDaemon(Request::Allow { allowance }));

@@ -59,6 +59,7 @@ impl Daemon {
             ctx.close(before);
         }
         self.asked = InOrder::default();
+        self.load = None;
         ctx.send(answer, Message::ToHead(DaemonEvent::Welcome { node: self.node, incarnation: self.life }));
         ctx.listen(wire, ctx.plan.stop_after);
         ctx.after(HEARTBEAT, Event::Beats(answer));

@@ -10,6 +10,7 @@ use coswitch_daemon::{
 use coswitch_dispatcher::{app, protocol::NodeEvent, ways::Sent};
 use coswitch_policies::{
     JobId, NodeId,
+    local::explicit::{CommonSlices, Slices},
     strobe::{Rows, Strobe},
 };
 
@@ -299,6 +300,7 @@ impl Head {
                 master.by_operations(ctx, |operations| operations.on_answer(node, answer));
             }
             DaemonEvent::Memory(memory) => self.on_node(ctx, NodeEvent::Memory { node, memory }),
+            DaemonEvent::Load { index } => self.on_node(ctx, NodeEvent::Load { node, index }),
             DaemonEvent::App { job, event } => {
                 master.note(ctx, job, Note::Input(app::Input::Event(node, event)))
             }
@@ -379,8 +381,18 @@ impl Master {
     /// Gives jobs their slices, on all nodes.
     pub(super) fn strobe(&mut self, ctx: &mut Context, rows: Rows) {
         self.rows = Some(rows.clone());
+        self.ask_all(ctx, &Asked::Strobe(Strobe { rows, begin: 0 }));
+    }
+
+    /// Sets the slices of ranks and local tasks, on all nodes.
+    pub(super) fn set_slices(&mut self, ctx: &mut Context, slices: Slices) {
+        self.common = Some(slices);
+        self.ask_all(ctx, &Asked::Slices(CommonSlices { slices, begin: 0 }));
+    }
+
+    fn ask_all(&mut self, ctx: &mut Context, asked: &Asked) {
         let nodes = Vec::from(self.living());
-        let sent = self.ways.send(ctx.instant(), &nodes, &Asked::Strobe(Strobe { rows, begin: 0 }));
+        let sent = self.ways.send(ctx.instant(), &nodes, asked);
         self.send(ctx, sent);
     }
 

@@ -6,6 +6,7 @@ use coswitch_dispatcher::protocol::{Delivery, LaunchSpec, Report, Wait};
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Capacity, Estimate, JobId, NodeId, Oracle, Packing, Policy, ShortOfMemory,
     SimTime,
+    local::Technique,
     spaceshare::choice::{AllocatorName, QueueName},
 };
 use coswitch_report::journal::Event;
@@ -101,7 +102,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             rotation: plan.rotation,
             alternate: Alternate::default(),
             slice: Some(Duration::from_millis(20)),
-            local: None,
+            local: Some(Technique::DTS_BALANCED),
         },
         jobs: jobs(plan),
     }

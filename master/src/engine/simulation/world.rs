@@ -118,6 +118,7 @@ impl World {
         for daemon in self.daemons.iter().filter(|daemon| !lost.contains(&daemon.node)) {
             let rows = |rows: &Option<Rows>| rows.as_ref().map(|rows| rows.rows.clone()).unwrap_or_default();
             assert_eq!(rows(&daemon.rows), rows(&master.rows), "{} knows its slices", daemon.node);
+            assert_eq!(daemon.common, master.common, "{} has the common slices", daemon.node);
             assert!(!daemon.has_processes() && daemon.is_clean(), "nothing is left on {}", daemon.node);
         }
     }

@@ -29,7 +29,8 @@ pub struct Console {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Node {
     power_weight: f64,
-    index: f64,
+    /// `None`: it was lost, and has not reported since.
+    index: Option<f64>,
 }
 
 /// `|RLA - RLA_prev|` must exceed this for a broadcast.
@@ -50,7 +51,7 @@ impl Console {
             if !(weight > 0.0 && weight <= 1.0) {
                 return Err(ConsoleError::Weight { node, weight });
             }
-            nodes.insert(node, Node { power_weight: weight, index: 0.0 });
+            nodes.insert(node, Node { power_weight: weight, index: Some(0.0) });
         }
         Ok(Self { period, nodes, announced: 0.0, slices: Slices::for_load(0.0, period) })
     }
@@ -61,11 +62,16 @@ impl Console {
         self.slices
     }
 
-    /// *RLA*: the mean over the nodes of load index by power weight (formula 2.2).
+    /// The load index of each node that counts, as it was reported last.
+    pub fn loads(&self) -> impl Iterator<Item = (NodeId, f64)> {
+        self.nodes.iter().filter_map(|(id, node)| Some((*id, node.index?)))
+    }
+
+    /// *RLA*: the mean over the nodes that count of load index by power weight (formula 2.2).
     #[must_use]
     pub fn relative_load(&self) -> f64 {
-        let count = self.nodes.len().max(1) as f64;
-        self.nodes.values().map(|node| node.index / node.power_weight).sum::<f64>() / count
+        let loads = || self.nodes.values().filter_map(|node| Some(node.index? / node.power_weight));
+        loads().sum::<f64>() / loads().count().max(1) as f64
     }
 
     /// Takes a node's load index and returns the slices to broadcast if the relative load moved by more than
@@ -74,14 +80,28 @@ impl Console {
     /// # Errors
     /// Where the node is not known.
     pub fn on_load(&mut self, node: NodeId, index: f64) -> Result<Option<Slices>, ConsoleError> {
-        self.nodes.get_mut(&node).ok_or(ConsoleError::Unknown(node))?.index = index;
+        self.nodes.get_mut(&node).ok_or(ConsoleError::Unknown(node))?.index = Some(index);
+        Ok(self.announce())
+    }
+
+    /// A node is lost: its load does not count until it reports again. Returns what [`Console::on_load`]
+    /// does. (The thesis knows no lost nodes.)
+    ///
+    /// # Errors
+    /// Where the node is not known.
+    pub fn on_lost(&mut self, node: NodeId) -> Result<Option<Slices>, ConsoleError> {
+        self.nodes.get_mut(&node).ok_or(ConsoleError::Unknown(node))?.index = None;
+        Ok(self.announce())
+    }
+
+    fn announce(&mut self) -> Option<Slices> {
         let load = self.relative_load();
         if (load - self.announced).abs() <= ANNOUNCED_STEP {
-            return Ok(None);
+            return None;
         }
         self.announced = load;
         self.slices = Slices::for_load(load, self.period);
-        Ok(Some(self.slices))
+        Some(self.slices)
     }
 }
 
@@ -109,9 +129,22 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_node_does_not_count_until_it_reports_again() {
+        let mut console = Console::new(PERIOD, [(NodeId(0), 1.0), (NodeId(1), 1.0)]).unwrap();
+        let local = |slices: Option<Slices>| slices.map(|slices| slices.local.as_millis());
+        assert_eq!(local(console.on_load(NodeId(0), 4.0).unwrap()), Some(400), "the mean with an idle node");
+        assert_eq!(local(console.on_lost(NodeId(1)).unwrap()), Some(800));
+        assert_eq!(console.loads().collect::<Vec<_>>(), [(NodeId(0), 4.0)]);
+        assert_eq!(local(console.on_load(NodeId(1), 1.0).unwrap()), Some(500));
+        console.on_lost(NodeId(0)).unwrap();
+        assert_eq!(local(console.on_lost(NodeId(1)).unwrap()), Some(100), "nothing is known of any node");
+    }
+
+    #[test]
     fn strangers_and_impossible_weights_are_refused() {
         let mut console = Console::new(PERIOD, [(NodeId(0), 1.0)]).unwrap();
         assert_eq!(console.on_load(NodeId(9), 1.0), Err(ConsoleError::Unknown(NodeId(9))));
+        assert_eq!(console.on_lost(NodeId(9)), Err(ConsoleError::Unknown(NodeId(9))));
         assert!(matches!(Console::new(PERIOD, [(NodeId(0), 0.0)]), Err(ConsoleError::Weight { .. })));
     }
 }

@@ -9,9 +9,11 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::SimTime;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadRule {
     /// Time between two samples of the queue.
     pub sample_every: Duration,
@@ -37,8 +39,9 @@ impl Default for LoadRule {
 impl LoadRule {
     /// The weight that smooths over the minute of the text: `P = 1 / 6`.
     #[must_use]
-    pub fn over_a_minute() -> Self {
-        Self { past_weight: libm::exp(-1.0 / 6.0), ..Self::default() }
+    pub const fn over_a_minute() -> Self {
+        let sample_every = Duration::from_secs(1);
+        Self { sample_every, samples: 10, past_weight: 0.846_481_724_890_614_1, threshold: 1.0 }
     }
 }
 
@@ -113,6 +116,13 @@ mod tests {
         let index = after_intervals(LoadRule::default(), 4, 3);
         let expected = 4.0 * (1.0 - libm::exp(-3.0 / 60.0));
         assert!((index.value() - expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_rule_over_a_minute_is_the_printed_one_with_the_weight_of_the_text() {
+        let text = LoadRule { past_weight: libm::exp(-1.0 / 6.0), ..LoadRule::default() };
+        assert!((LoadRule::over_a_minute().past_weight - text.past_weight).abs() < 1e-15);
+        assert_eq!(LoadRule { past_weight: text.past_weight, ..LoadRule::over_a_minute() }, text);
     }
 
     #[test]

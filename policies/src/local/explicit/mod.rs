@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use console::Console;
 pub use load::{LoadIndex, LoadRule};
-pub use slices::Slices;
+pub use slices::{CommonSlices, Slices};
 
 use super::{Model, NodeDecision, NodeView, Task, TaskEvent};
 use crate::SimTime;

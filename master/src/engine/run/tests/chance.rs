@@ -51,6 +51,7 @@ impl Applications {
                 }
                 Output::Allow(..)
                 | Output::Strobe(_)
+                | Output::SetSlices(_)
                 | Output::Answer(..)
                 | Output::Keep(_)
                 | Output::Restart(_)

@@ -11,7 +11,7 @@ fn job(grain: Duration, pattern: Pattern, steps: u64) -> MixJob {
     MixJob { grain, imbalance: 0.0, pattern, steps }
 }
 
-const ALL: [Option<Technique>; 11] = [
+const ALL: [Option<Technique>; 12] = [
     None,
     Some(Technique::DCS),
     Some(Technique::ICS),
@@ -20,6 +20,7 @@ const ALL: [Option<Technique>; 11] = [
     Some(Technique::HPDT),
     Some(Technique::DTS),
     Some(Technique::DTS_STATIC),
+    Some(Technique::DTS_BALANCED),
     Some(Technique::DTS_STOP),
     Some(Technique::FCS),
     Some(Technique::BCS),

@@ -7,8 +7,11 @@ use std::{
 };
 
 use coswitch_policies::{
-    JobId, SimTime,
-    local::{LocalScheduler, NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique, linux::Linux},
+    JobId, NodeId, SimTime,
+    local::{
+        LocalScheduler, NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique, explicit::Console,
+        linux::Linux,
+    },
 };
 
 use super::{Mix, MixJob, MixReport, MixedJob, Pattern};
@@ -71,6 +74,8 @@ struct Node {
 pub(super) struct World<'a> {
     mix: &'a Mix,
     technique: Option<Technique>,
+    /// Of DTS in balanced mode.
+    console: Option<Console>,
     nodes: Vec<Node>,
     tasks: Vec<Task>,
     agenda: BTreeMap<(SimTime, u64), Due>,
@@ -112,6 +117,7 @@ impl<'a> World<'a> {
         Self {
             mix,
             technique,
+            console: technique.and_then(|technique| technique.console((0..mix.nodes).map(NodeId))),
             nodes,
             tasks,
             agenda: BTreeMap::new(),
@@ -244,7 +250,15 @@ impl<'a> World<'a> {
                 self.nodes[node].timer = Some(at);
                 self.schedule(at.since(self.now), Due::Timer(node, at));
             }
-            NodeDecision::ReportLoad { .. } | NodeDecision::Left { .. } => {}
+            NodeDecision::ReportLoad { index } => {
+                let console = self.console.as_mut().expect("only balanced nodes report their load");
+                let reported = console.on_load(NodeId(node as u32), index);
+                if let Some(slices) = reported.expect("the console knows all nodes") {
+                    let set = |node| (node, TaskEvent::SlicesSet(slices));
+                    self.events.extend((0..self.nodes.len()).map(set));
+                }
+            }
+            NodeDecision::Left { .. } => {}
         }
     }
 

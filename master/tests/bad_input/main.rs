@@ -55,6 +55,8 @@ macro_rules! cases {
     };
 }
 
+mod node_schedulers;
+
 #[rustfmt::skip]
 const CASES: &[Case] = cases![
     // The text itself.
@@ -243,18 +245,6 @@ const CASES: &[Case] = cases![
         line 7, "scheduler.packing", ["known are first-fit, best-fit, buddy, exact"];
     "a gang that would be split": "quantum: 10s" => "alternate: partial",
         line 7, "scheduler.alternate", ["on some of its nodes only; use `whole`"];
-    "slices where a node never has two jobs": "policy: hybrid" => "policy: gang\n  slice: 20ms",
-        line 7, "scheduler.slice", ["under `gang` no two jobs are on a node", "write `policy: hybrid`"];
-    "a slice that is shorter than its switch": "quantum: 10s" => "slice: 100us",
-        line 7, "scheduler.slice", ["a slice has 300µs to 10s", "for example `20ms`"];
-    "a slice that is a turn": "quantum: 10s" => "slice: 1min",
-        line 7, "scheduler.slice", ["a slice has 300µs to 10s"];
-    "slices beside a node scheduler": "quantum: 10s" => "slice: 20ms\n  local: dcs",
-        line 7, "scheduler.slice", ["leave one of the two out"];
-    "slots shorter than a slice may be": "quantum: 10s" => "slice: 100us\n  local: fcs",
-        line 7, "scheduler.slice", ["a slice has 300µs to 10s"];
-    "an unknown node scheduler": "quantum: 10s" => "local: fcz",
-        line 7, "scheduler.local", ["did you mean `fcs`?", "dts-stop"];
     "a rotation of jobs with a quantum for sets": "quantum: 10s" => "quantum: auto\n  rotation: job",
         line 8, "scheduler.rotation", ["needs a `quantum` of its own"];
     "a rotation of jobs without sets": "policy: hybrid" => "policy: gang\n  rotation: job",
@@ -452,7 +442,8 @@ fn the_valid_file_is_accepted() {
 #[test]
 fn every_invalid_file_is_reported_with_file_line_and_field() {
     let mut wrong = Vec::new();
-    for case in CASES {
+    let cases: Vec<&Case> = CASES.iter().chain(node_schedulers::CASES).collect();
+    for case in &cases {
         let scene = Scene::with(&invalid_file(case));
         let output = scene.run(&["run"]);
         let errors = stderr(&output);
@@ -463,7 +454,7 @@ fn every_invalid_file_is_reported_with_file_line_and_field() {
             wrong.push(format!("{} (wants {place} {} {:?}): {errors}", case.what, case.field, case.messages));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), CASES.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
 #[test]
