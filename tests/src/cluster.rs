@@ -447,6 +447,7 @@ impl TestCluster {
             | Report::NotMoved { .. }
             | Report::Progress { .. }
             | Report::Processed { .. }
+            | Report::Scheduled { .. }
             | Report::Traffic { .. } => {}
         }
     }
