@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 pub use coswitch_daemon::protocol::{
     Exit, Held, Inventory, JobMemory, MemoryUse, Park, RankTraffic, SliceUse, StoodStill, Wait,
 };
-use coswitch_policies::{Bytes, CopyRule, Epoch, NodeId};
+use coswitch_policies::{Bytes, CopyRule, Epoch, NodeId, local::ByKind};
 /// `Order` comes from the master; each is answered by a [`Report`] when the application rests again.
 pub use coswitch_policies::{Order, SwitchStep};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,8 @@ pub enum Report {
     Traffic { node: NodeId, ranks: Vec<RankTraffic> },
     /// The processor time that a control group on one node has counted.
     Processed { node: NodeId, group: u64, used: Duration },
+    /// What the scheduler of one node has added to the accounts of its tasks there since the report before.
+    Scheduled { node: NodeId, counted: Box<ByKind> },
     /// A node was lost: nothing of the application runs any more, and it rests at its snapshots until all of
     /// its nodes are back. Tells why.
     Displaced { why: String },

@@ -39,6 +39,22 @@ fn one_scheduler_has_metrics_of_system_nodes_and_tasks() {
 }
 
 #[test]
+fn the_decisions_of_one_scheduler_are_drawn_for_each_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let drawn = |model| {
+        stdout(directory.path(), &["--model", model, "--nodes", "3", "--svg", "decisions.svg"]);
+        fs::read_to_string(directory.path().join("decisions.svg")).unwrap()
+    };
+    let dcs = drawn("dcs");
+    assert!(dcs.starts_with("<svg xmlns=") && dcs.ends_with("</svg>\n"), "{dcs}");
+    for part in [">node-2<", ">application 1<", ">local ", " was ready ", " spun "] {
+        assert!(dcs.contains(part), "{part} of {dcs}");
+    }
+    assert_eq!(drawn("dcs"), dcs, "the same seed gives the same bytes");
+    assert_ne!(drawn("pre"), dcs);
+}
+
+#[test]
 fn a_given_cluster_compares_all_schedulers_without_table_4_1() {
     let directory = tempfile::tempdir().unwrap();
     let own = ["--nodes", "2", "--pdt", "0.2", "--cf", "0", "--turn-local", "--ring", "--grain", "0.3"];
@@ -66,7 +82,7 @@ fn options_that_local_does_not_use_are_refused() {
         (&["--policy", "gang"], "leave --policy out"),
         (&["--queue", "easy"], "leave --queue out"),
         (&["--workload", "a.swf"], "leave --workload out"),
-        (&["--svg", "x.svg"], "leave --svg out"),
+        (&["--svg", "x.svg"], "give --model"),
         (&["--memory", "1GiB"], "leave --memory out"),
     ];
     for (arguments, said) in cases {

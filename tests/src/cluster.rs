@@ -456,6 +456,7 @@ impl TestCluster {
             | Report::NotMoved { .. }
             | Report::Progress { .. }
             | Report::Processed { .. }
+            | Report::Scheduled { .. }
             | Report::Traffic { .. } => {}
         }
     }

@@ -1,11 +1,11 @@
 //! Node schedulers over real ranks: which rank has the processor, and that every other one gets it too.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use coswitch_daemon::{kernel::Release, processors};
 use coswitch_policies::local::explicit::Slices;
 use coswitch_report::journal::{Event, RunEvent};
-use coswitch_tests::{cluster::RUN_LIMIT, master::Master};
+use coswitch_tests::{cluster::RUN_LIMIT, master::Master, parts};
 use serde_json::Value;
 
 /// On each node a rank that sends or answers, and two that compute all the time.
@@ -156,6 +156,51 @@ fn ranks_go_before_local_tasks_or_share_with_them_as_the_technique_says() {
     assert!(first > 0.75, "{first} before local tasks");
     let half = share_beside_a_local_task("dts-static");
     assert!((0.35..0.65).contains(&half), "{half} in slices as long as those of local tasks");
+}
+
+/// What is counted of ranks and of local tasks is in the report; what was decided is on its page.
+#[test]
+fn a_report_has_the_accounts_of_tasks_and_a_picture_of_decisions() {
+    let file = r#"
+cluster: {nodes: 2, memory: 1GiB, store: "{store}"}
+scheduler: {policy: cosched, local: dcs}
+jobs:
+  - {name: answer, ranks: 2, memory: 100MiB, command: ["{bin}/answer", --seconds, "4"]}
+  - {name: hog, ranks: 2, memory: 100MiB, command: ["{bin}/answer", --only-compute, --seconds, "4"]}
+  - {name: local, ranks: 2, memory: 50MiB, command: [/bin/sh, -c, "timeout 7 yes > /dev/null; true"]}
+"#;
+    let master = Master::run(file);
+    let (out, mut page) = (master.out(), String::new());
+    let ended = master.end_with(RUN_LIMIT, Duration::ZERO, || {
+        let html = out.join("page.html");
+        let made = Command::new(parts::coswitch()).arg("report").arg(&out).arg("--html").arg(&html).output();
+        let made = made.expect("coswitch runs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        page = fs::read_to_string(&html).expect("a page");
+    });
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report = ended.report.expect("a report");
+    let tasks = |job: usize, kind: &str| report["jobs"][job]["tasks"][kind].clone();
+    let number = |of: &Value, name: &str| of[name].as_f64().unwrap_or_else(|| panic!("{name} of {of}"));
+    // Of three tasks on each of two nodes for four seconds, and of one for three more.
+    let all = [tasks(0, "ranks"), tasks(1, "ranks"), tasks(2, "local")];
+    let executed: f64 = all.iter().map(|tasks| number(tasks, "executed_s")).sum();
+    assert!((8.0..17.0).contains(&executed), "{executed} s of {all:?}");
+    for (tasks, most) in all.iter().zip([6.0, 6.0, 14.0]) {
+        let (used, resident) = (number(tasks, "processor_s"), number(tasks, "resident"));
+        assert!(used > 0.1 * most && used < most && resident > 1e5, "{tasks}");
+    }
+    let degree = number(&all[0], "coscheduling");
+    assert!(degree > 0.0 && (degree + number(&all[0], "thrashing") - 1.0).abs() < 1e-9, "{all:?}");
+    assert!(number(&all[1], "ready_s") > 1.0, "{all:?}");
+    let nodes = report["nodes_scheduled"].as_array().expect("two nodes");
+    assert_eq!(nodes.len(), 2, "{nodes:?}");
+    for node in nodes {
+        assert!((0.3..1.2).contains(&number(node, "local_load")), "{node}");
+    }
+    for part in ["What node schedulers decided before the end of", "on node-1 ", "local (local) ", "hog "] {
+        assert!(page.contains(part), "{part} of the page");
+    }
 }
 
 /// In stop mode ranks stand still in the slices of local tasks, although nothing else wants the processor.

@@ -40,6 +40,7 @@ impl Part {
         }
         self.node.plane.tell(Command::Frozen(self.job, epoch, frozen.is_ok()));
         self.tell_processed();
+        self.tell_counted().await;
     }
 
     pub(super) fn on_flushed(&mut self, epoch: Epoch, drained: Bytes) {

@@ -1,15 +1,21 @@
 //! Messages to and from the launcher: exits of ranks, PMI fences, and the end of the application's part.
 
-use std::{io, time::Duration};
+use std::{
+    io::{self, Write},
+    path::Path,
+    time::Duration,
+};
 
+use coswitch_ckpt::private;
 use coswitch_launcher::protocol::{ExitStatus, LauncherCommand, LauncherEvent, encode};
+use coswitch_policies::local::Excerpt;
 use coswitch_ring::Segment;
 use nix::sys::wait::WaitStatus;
 use tracing::warn;
 
 use super::{
     launch::last_output,
-    part::{Part, State},
+    part::{Part, State, blocking},
 };
 use crate::{
     plane::Command,
@@ -67,7 +73,10 @@ impl Part {
     pub(super) async fn on_root_ended(&mut self, status: io::Result<WaitStatus>) {
         self.tell_traffic();
         self.tell_processed();
+        let excerpt = self.node.scheduling.draw(self.job).await;
         self.leave_running();
+        self.tell_counted().await;
+        self.keep(excerpt).await;
         self.state = State::Ended;
         match status {
             Ok(WaitStatus::Exited(_, 0)) => self.tell_ended(),
@@ -89,11 +98,28 @@ impl Part {
     }
 
     /// Once a second.
-    pub(super) fn on_sample(&mut self) {
+    pub(super) async fn on_sample(&mut self) {
         self.tell_traffic();
         self.sampled = self.sampled.wrapping_add(1);
         if self.sampled.is_multiple_of(PROCESSED_EVERY) {
             self.tell_processed();
+            self.tell_counted().await;
+        }
+    }
+
+    /// Tells what the node scheduler has counted since it was told last.
+    pub(super) async fn tell_counted(&self) {
+        if let Some(counted) = self.node.scheduling.count(self.job).await {
+            self.tell(AppEvent::Scheduled(Box::new(counted)));
+        }
+    }
+
+    /// Leaves what the node scheduler did for a report, where there was one.
+    async fn keep(&self, excerpt: Option<Excerpt>) {
+        let Some(excerpt) = excerpt.filter(|excerpt| !excerpt.lanes.is_empty()) else { return };
+        let path = self.resources().launch.output.join(Excerpt::file_name(self.node.config.node));
+        if let Err(error) = blocking(move || write_excerpt(&path, &excerpt)).await {
+            warn!(%error, "what the node scheduler did could not be written");
         }
     }
 
@@ -113,6 +139,10 @@ impl Part {
             self.tell(AppEvent::Traffic(traffic(&resources.segment)));
         }
     }
+}
+
+fn write_excerpt(path: &Path, excerpt: &Excerpt) -> io::Result<()> {
+    private::overwrite(path)?.write_all(&serde_json::to_vec(excerpt)?)
 }
 
 fn traffic(segment: &Segment) -> Vec<RankTraffic> {

@@ -71,6 +71,7 @@ impl Part {
             removed = self.remove_everything().await;
         }
         self.is_released = Arc::default();
+        self.tell_counted().await;
         self.answer(Step::Run, removed.map(|()| AppEvent::Released).map_err(Failure::dead));
     }
 

@@ -53,7 +53,13 @@ impl NodeServices {
     /// Sends an event to the head node, where there is one.
     pub fn tell(&self, event: DaemonEvent) {
         if let DaemonEvent::App { event, .. } = &event
-            && !matches!(event, AppEvent::Progress { .. } | AppEvent::Traffic(_) | AppEvent::Processed { .. })
+            && !matches!(
+                event,
+                AppEvent::Progress { .. }
+                    | AppEvent::Traffic(_)
+                    | AppEvent::Processed { .. }
+                    | AppEvent::Scheduled(_)
+            )
         {
             self.has_news.store(true, Ordering::Relaxed);
         }

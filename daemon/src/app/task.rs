@@ -50,7 +50,7 @@ impl Part {
                 Some(Note::Plane(event)) => self.on_plane(event).await,
                 Some(Note::StandStill) => self.stand_still().await,
                 Some(Note::GoOn) => self.go_on(),
-                Some(Note::Sample) => self.on_sample(),
+                Some(Note::Sample) => self.on_sample().await,
                 Some(Note::Copied(event)) => self.tell(event),
                 Some(Note::Sealed(epoch, sealed)) => {
                     self.told.sealing.remove(&epoch);

@@ -3,7 +3,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use coswitch_ckpt::Checksum;
-use coswitch_policies::{Bytes, Epoch, NodeId, Scatter, local::Waiting};
+use coswitch_policies::{
+    Bytes, Epoch, NodeId, Scatter,
+    local::{ByKind, Waiting},
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -342,6 +345,10 @@ pub enum AppEvent {
         group: u64,
         used: Duration,
     },
+    /// What the node scheduler has added to the accounts of the application's tasks here since the event
+    /// before: every ten seconds, when they are frozen, when they have ended, and before the application is
+    /// released.
+    Scheduled(Box<ByKind>),
 }
 
 /// Why a request could not be carried out.

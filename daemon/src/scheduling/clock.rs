@@ -3,7 +3,7 @@
 use std::{
     sync::mpsc::sync_channel,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use coswitch_policies::SimTime;
@@ -20,6 +20,16 @@ impl Clock {
 
     pub(super) fn now(&self) -> SimTime {
         self.0.elapsed().into()
+    }
+
+    pub(super) fn of(&self, at: Instant) -> SimTime {
+        at.saturating_duration_since(self.0).into()
+    }
+
+    /// Its time 0, since 1970.
+    pub(super) fn began(&self) -> Duration {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        now.saturating_sub(self.0.elapsed())
     }
 
     pub(super) fn at(&self, time: SimTime) -> Instant {

@@ -8,7 +8,10 @@ use std::{fs::File, io, os::unix::fs::FileExt, time::Duration};
 use coswitch_policies::local::{TaskEvent, TaskId};
 use nix::unistd::Pid;
 
-use super::weight::{Group, Weight};
+use super::{
+    measure::Meter,
+    weight::{Group, Weight},
+};
 
 /// A rank that uses MPI does so after this time.
 pub(super) const BEGINS_WITHIN: Duration = Duration::from_secs(1);
@@ -24,6 +27,7 @@ pub(super) struct LocalTask {
     pub(super) process: Pid,
     group: Group,
     stat: File,
+    meter: Meter,
     is_ready: bool,
     /// As it was set last.
     weight: Option<Weight>,
@@ -41,7 +45,8 @@ impl LocalTask {
     pub(super) fn of(task: TaskId, process: Pid) -> io::Result<Self> {
         let group = Group::of_one(process)?;
         let stat = File::open(format!("/proc/{process}/stat"))?;
-        Ok(Self { task, process, group, stat, is_ready: true, weight: None })
+        let meter = Meter::start(process, 0)?;
+        Ok(Self { task, process, group, stat, meter, is_ready: true, weight: None })
     }
 
     pub(super) fn look(&mut self) -> Look {
@@ -53,6 +58,11 @@ impl LocalTask {
             (false, true) => Some(TaskEvent::Unblocked { task }),
             _ => None,
         })
+    }
+
+    /// What it has used; `None` where it has ended.
+    pub(super) fn measure(&self) -> Option<TaskEvent> {
+        Some(TaskEvent::Measured { task: self.task, usage: self.meter.usage(0).ok()? })
     }
 
     /// `None` where it has ended, which a zombie has too.

@@ -16,9 +16,18 @@
 //! still on this node, by the [freezer](crate::running).
 //!
 //! A process of a job that does not use MPI is a [local task](local_task) to the techniques.
+//!
+//! Ten times a second it learns as well what each task [uses](measure): processor time, memory, faults and
+//! bytes. No technique goes by that; a report shows how far the kernel carries decisions out.
+//!
+//! What the scheduler [counts](counting) of a job's tasks is told to the master. It remembers its last
+//! moments as well: of each job that ends, a stretch of them lies beside the job's output, for the picture of
+//! a report.
 
 mod clock;
+mod counting;
 mod local_task;
+mod measure;
 mod rank;
 mod shell;
 mod weight;
@@ -33,9 +42,10 @@ use std::{
 
 use coswitch_policies::{
     JobId,
-    local::{Technique, explicit::Slices},
+    local::{ByKind, Excerpt, Technique, explicit::Slices},
 };
 use coswitch_ring::{Bell, Segment};
+use tokio::sync::oneshot;
 
 use self::shell::Shell;
 use crate::{cgroup::JobCgroup, running::Running};
@@ -65,6 +75,8 @@ enum Command {
     Leave(JobId),
     Strobe(BTreeSet<JobId>),
     Slices(Slices),
+    Count(JobId, oneshot::Sender<ByKind>),
+    Draw(JobId, oneshot::Sender<Excerpt>),
     Stop,
 }
 
@@ -132,6 +144,21 @@ impl Scheduling {
     /// The ranks of a job are about to stand still.
     pub(crate) fn rest(&self, job: JobId) {
         self.tell(Command::Rest(job));
+    }
+
+    /// What has been added to the accounts of a job's tasks since this was asked last. None without a
+    /// technique, and where that is nothing.
+    pub(crate) async fn count(&self, job: JobId) -> Option<ByKind> {
+        let (answer, counted) = oneshot::channel();
+        self.tell(Command::Count(job, answer));
+        counted.await.ok().filter(|counted| *counted != ByKind::default())
+    }
+
+    /// What was seen and decided in the last part of a job's stay. None without a technique.
+    pub(crate) async fn draw(&self, job: JobId) -> Option<Excerpt> {
+        let (answer, drawn) = oneshot::channel();
+        self.tell(Command::Draw(job, answer));
+        drawn.await.ok()
     }
 
     /// The processes of a job have ended, or are about to leave memory.

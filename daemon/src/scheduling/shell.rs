@@ -13,7 +13,9 @@ use std::{
 use coswitch_ckpt::processes;
 use coswitch_policies::{
     JobId,
-    local::{self, NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique, Waiting},
+    local::{
+        self, Excerpt, Moments, NodeDecision, NodeScheduler, Task, TaskEvent, TaskId, Technique, Waiting,
+    },
 };
 use coswitch_ring::{Bell, Segment, WaitPolicy, wait_any};
 use nix::unistd::Pid;
@@ -22,7 +24,9 @@ use tracing::{debug, warn};
 use super::{
     Command, Load,
     clock::{Clock, context_switch},
+    counting::{Counting, Kind},
     local_task::{BEGINS_WITHIN, COUNT_MAX, LocalTask, Look},
+    measure::{MEASURE_EVERY, Meter},
     rank::{Rank, Sight},
     weight::{Group, Weight},
 };
@@ -40,6 +44,14 @@ const LOOK_SELDOM: Duration = Duration::from_millis(50);
 const FIND_EVERY: Duration = Duration::from_millis(10);
 /// A rank that may spin as long as its slot lasts is not left without end.
 const SPIN_ON: Duration = Duration::from_secs(1);
+/// So many changes are remembered, for pictures: some seconds of a node on which much happens.
+const MOMENTS: usize = 1 << 16;
+/// Of a job that ends, so long a stretch is drawn.
+const DRAWN: Duration = Duration::from_millis(200);
+/// It is over so long before the job's end, when its ranks still had work.
+const BEFORE_END: Duration = Duration::from_secs(1);
+/// It is shorter where there were more changes.
+const CHANGES_MAX: usize = 2000;
 /// The process of a job's launcher, in the job's own namespace.
 const LAUNCHER: u32 = 1;
 
@@ -61,11 +73,14 @@ pub(super) struct Shell {
     held: BTreeSet<JobId>,
     load: Load,
     next_task: u32,
+    counting: Counting,
+    moments: Moments,
     /// When the slice of each favoured task is over.
     slices: BTreeMap<TaskId, Instant>,
     timer: Option<Instant>,
     last_look: Instant,
     last_found: Instant,
+    last_measured: Instant,
 }
 
 struct Job {
@@ -92,6 +107,7 @@ struct Known {
     task: TaskId,
     rank: Rank,
     group: Group,
+    meter: Meter,
     /// As it was set last.
     weight: Option<Weight>,
 }
@@ -120,10 +136,13 @@ impl Shell {
             held: BTreeSet::new(),
             load,
             next_task: 0,
+            counting: Counting::default(),
+            moments: Moments::new(MOMENTS),
             slices: BTreeMap::new(),
             timer: None,
             last_look: Instant::now(),
             last_found: Instant::now(),
+            last_measured: Instant::now(),
         }
     }
 
@@ -162,6 +181,13 @@ impl Shell {
                     self.tell(TaskEvent::Strobe { application });
                 }
                 Ok(Command::Slices(slices)) => self.tell(TaskEvent::SlicesSet(slices)),
+                // An answer for which nothing waits any more is none.
+                Ok(Command::Count(job, answer)) => {
+                    let scheduler = &self.scheduler;
+                    let used = |task| scheduler.task(task).map(Task::used);
+                    let _ = answer.send(self.counting.take(job, used));
+                }
+                Ok(Command::Draw(job, answer)) => drop(answer.send(self.excerpt(job))),
                 Err(TryRecvError::Empty) => return true,
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
                     self.jobs.values_mut().for_each(Job::forget_weights);
@@ -195,9 +221,11 @@ impl Shell {
     /// The tasks of a job are none of the scheduler's any more; those of other jobs get their processors.
     fn forget_tasks(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        let measured = job.measure();
         let locals = std::mem::take(&mut job.locals).into_iter().map(|local| local.task);
         let tasks: Vec<TaskId> = job.known().map(|(_, known)| known.task).chain(locals).collect();
         job.ranks.iter_mut().for_each(|place| *place = Place::Left);
+        measured.into_iter().for_each(|event| self.tell(event));
         tasks.into_iter().for_each(|task| self.tell(TaskEvent::Finished { task }));
     }
 
@@ -210,15 +238,19 @@ impl Shell {
             return;
         }
         let mut decisions = Vec::new();
-        if let Err(error) = self.scheduler.on_event(self.clock.now(), event, &mut decisions) {
+        let at = self.clock.now();
+        if let Err(error) = self.scheduler.on_event(at, event, &mut decisions) {
             return warn!(%error, ?event, "the node scheduler does not understand its ranks");
         }
+        self.moments.note(at, &event, &decisions);
         let now = Instant::now();
         for decision in decisions {
             match decision {
                 NodeDecision::Run { task, slice } => drop(self.slices.insert(task, now + slice)),
-                NodeDecision::Preempt { task } | NodeDecision::Left { task, .. } => {
+                NodeDecision::Preempt { task } => drop(self.slices.remove(&task)),
+                NodeDecision::Left { task, used, .. } => {
                     self.slices.remove(&task);
+                    self.counting.on_left(task, used);
                 }
                 NodeDecision::SetTimer { at } => self.timer = Some(self.clock.at(at)),
                 NodeDecision::ReportLoad { index } => {
@@ -232,6 +264,19 @@ impl Shell {
         self.slices.retain(|task, _| running.iter().any(|its| its.id == *task));
     }
 
+    /// The last part of a job's stay, by the time since 1970. All tasks of the node are in it.
+    fn excerpt(&self, job: JobId) -> Excerpt {
+        let now = self.clock.now();
+        let since = self.jobs.get(&job).map_or(now, |job| self.clock.of(job.since));
+        let is_short = now.since(since) < BEFORE_END + DRAWN;
+        let to = if is_short { now } else { now.before(BEFORE_END) };
+        let mut excerpt = self.moments.excerpt(to.before(DRAWN).max(since), to, CHANGES_MAX);
+        for lane in &mut excerpt.lanes {
+            lane.job = lane.job.or_else(|| self.counting.job_of(lane.task));
+        }
+        excerpt.later_by(self.clock.began())
+    }
+
     fn look(&mut self) {
         let now = Instant::now();
         let is_due = now.duration_since(self.last_look) >= LOOK_EVERY;
@@ -242,6 +287,12 @@ impl Shell {
             self.last_found = now;
             self.find_ranks();
             self.find_local_tasks();
+        }
+        if now.duration_since(self.last_measured) >= MEASURE_EVERY {
+            self.last_measured = now;
+            let running = self.jobs.values_mut().filter(|job| job.runs);
+            let measured: Vec<TaskEvent> = running.flat_map(Job::measure).collect();
+            measured.into_iter().for_each(|event| self.tell(event));
         }
         let favoured = self.favoured();
         let mut events = Vec::new();
@@ -291,16 +342,21 @@ impl Shell {
                 let is_empty = matches!(place, Place::Empty);
                 let Some(own) = job.segment.activity(local).process().filter(|_| is_empty) else { continue };
                 let processes = processes.get_or_insert_with(|| processes_of(&job.cgroup));
-                let Some(group) = processes.get(&own).and_then(|pid| Group::of(*pid).ok()) else { continue };
+                let Some(process) = processes.get(&own).copied() else { continue };
+                let sent = job.segment.counters(local).bytes_sent;
+                let (Ok(group), Ok(meter)) = (Group::of(process), Meter::start(process, sent)) else {
+                    continue;
+                };
                 let task = TaskId(self.next_task);
                 self.next_task += 1;
                 let rank = Rank::new(task, Sight::of(&job.segment, local));
-                *place = Place::Taken(Known { task, rank, group, weight: None });
+                *place = Place::Taken(Known { task, rank, group, meter, weight: None });
                 found.push((task, *id));
             }
         }
         for (task, application) in found {
             debug!(%task, %application, "the node scheduler knows a rank");
+            self.counting.on_arrived(task, application, Kind::Rank);
             self.tell(TaskEvent::Arrived { task, application: Some(application) });
         }
     }
@@ -309,7 +365,7 @@ impl Shell {
     fn find_local_tasks(&mut self) {
         let mut count = self.jobs.values().map(|job| job.locals.len()).sum::<usize>();
         let (mut arrived, mut left) = (Vec::new(), Vec::new());
-        for job in self.jobs.values_mut().filter(|job| job.runs) {
+        for (id, job) in self.jobs.iter_mut().filter(|(_, job)| job.runs) {
             if job.ranks.iter().any(|place| matches!(place, Place::Taken(_))) {
                 left.extend(std::mem::take(&mut job.locals));
                 continue;
@@ -328,7 +384,7 @@ impl Shell {
                     self.next_task += 1;
                     count += 1;
                     job.locals.push(local);
-                    arrived.push(task);
+                    arrived.push((task, *id));
                 }
             }
         }
@@ -337,7 +393,10 @@ impl Shell {
             let _ = local.set(Weight::Usual);
             self.tell(TaskEvent::Finished { task: local.task });
         }
-        arrived.into_iter().for_each(|task| self.tell(TaskEvent::Arrived { task, application: None }));
+        for (task, job) in arrived {
+            self.counting.on_arrived(task, job, Kind::Local);
+            self.tell(TaskEvent::Arrived { task, application: None });
+        }
     }
 
     /// Stops the jobs none of whose ranks may run, and lets the others run.
@@ -432,6 +491,18 @@ impl Job {
             // Where it has just ended there is nothing left to set.
             let _ = local.set(Weight::Usual);
         }
+    }
+
+    /// What its tasks have used.
+    fn measure(&mut self) -> Vec<TaskEvent> {
+        let segment = Arc::clone(&self.segment);
+        let of_rank = |(local, known): (u32, &mut Known)| {
+            let usage = known.meter.usage(segment.counters(local).bytes_sent).ok()?;
+            Some(TaskEvent::Measured { task: known.task, usage })
+        };
+        let mut measured: Vec<TaskEvent> = self.known().filter_map(of_rank).collect();
+        measured.extend(self.locals.iter().filter_map(LocalTask::measure));
+        measured
     }
 
     /// The ranks that use MPI, with their local indexes.

@@ -556,6 +556,7 @@ impl App {
             }
             AppEvent::Traffic(ranks) => self.tell(Report::Traffic { node, ranks }),
             AppEvent::Processed { group, used } => self.tell(Report::Processed { node, group, used }),
+            AppEvent::Scheduled(counted) => self.tell(Report::Scheduled { node, counted }),
             AppEvent::Failed { during, failure } => self.on_failed(node, during, failure),
             // Late answers to requests that were given up.
             _ => {}

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     accounts::AccountsFold,
+    coscheduling::CoschedulingFold,
     forecasts::ForecastFold,
     journal::{Event, JobOutcome, MachineUse, RunEvent, RunOutcome, SwitchStep},
     lives::{Life, LifeStage, Lives, within},
@@ -75,6 +76,7 @@ pub struct Folder {
     pub(super) warnings: Sentences,
     machine: Option<MachineUse>,
     slices: SlicesFold,
+    pub(super) coscheduling: CoschedulingFold,
     /// The time of the last event.
     pub(super) last: SimTime,
 }
@@ -237,6 +239,9 @@ impl Folder {
             Event::SlicesUsed { switches, took, overlap, .. } => {
                 self.slices.on_used(*switches, *took, *overlap);
             }
+            Event::JobScheduled { job, node, counted } => {
+                self.coscheduling.on_counted(*job, *node, *counted);
+            }
             Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
             Event::MasterReplaced { generation, jobs, .. } => {
@@ -299,6 +304,7 @@ impl Folder {
             jobs: self.jobs.iter().map(|(id, job)| self.job_report(*id, job, &metrics)).collect(),
             unlisted: self.unlisted.jobs,
             memory: self.node_memory(),
+            nodes_scheduled: self.coscheduling.nodes(self.last),
             run: self.run,
             name: self.name,
             policy: self.policy,
@@ -387,6 +393,7 @@ impl Folder {
             declared: job.memory,
             resident: job.resident,
             paging: self.paging.of(id),
+            tasks: self.coscheduling.of(id),
             communication: job.communication.clone(),
             sent: job.sent,
             last_output: job.last_output.clone(),

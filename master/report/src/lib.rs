@@ -7,7 +7,9 @@
 mod accounts;
 mod causes;
 pub mod compare;
+mod coscheduling;
 pub mod csv;
+pub mod decisions;
 mod fold;
 mod forecasts;
 mod history;
@@ -29,6 +31,7 @@ pub mod trace;
 pub mod words;
 
 pub use accounts::{AccountState, JobAccount, NodeUse};
+pub use coscheduling::{JobTasks, NodeTasks, Tasks};
 pub use fold::{Folder, fold};
 pub use forecasts::Forecasts;
 pub use known::{ENDED_KEPT, JobKnown, Known};

@@ -8,6 +8,7 @@ use coswitch_policies::{
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
+    coscheduling::{JobTasks, NodeTasks},
     forecasts::Forecasts,
     journal::{JobOutcome, MachineUse, RankMeasured, RunOutcome, SwitchStep},
     paging::Paging,
@@ -36,6 +37,9 @@ pub struct Report {
     pub unlisted: u64,
     pub set: SetReport,
     pub memory: Vec<NodeMemory>,
+    /// What the node scheduler of each node has counted; empty where there was none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes_scheduled: Vec<NodeTasks>,
     /// Counters of the machine over the run; `None` where the journal lacks them.
     pub machine: Option<MachineUse>,
     /// `None` where no jobs took slices.
@@ -87,6 +91,9 @@ pub struct JobReport {
     /// What it had to fetch from the disk.
     #[serde(flatten)]
     pub paging: Paging,
+    /// What node schedulers have counted; `None` where they have not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<JobTasks>,
     /// The last measurement; `None` where there is none.
     pub communication: Option<JobCommunication>,
     /// The last lines that the job wrote, where it failed.

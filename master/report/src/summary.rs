@@ -99,6 +99,7 @@ impl Folder {
         }
         let jobs = &self.jobs;
         self.paging.retain(|job| jobs.contains_key(&job));
+        self.coscheduling.retain(|job| jobs.contains_key(&job));
         self.forecasts.sum_up(kept);
         self.outgrown.sum_up();
         self.warnings.sum_up();
@@ -109,6 +110,7 @@ impl Folder {
 mod tests {
     use super::*;
     use crate::{
+        coscheduling::tests::with_counts,
         fold::{fold, tests::two_jobs_in_turn},
         journal::{Event, RunEvent, record},
         known::Known,
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_sum_stands_for_the_events_before_wherever_it_is_made() {
-        let events = two_jobs_in_turn();
+        let events = with_counts();
         for count in 0..=events.len() {
             let line = record::write(&summed(&events[..count], 10));
             let sum: RunEvent = record::read(line.strip_suffix(b"\n").unwrap()).unwrap();

@@ -5,6 +5,7 @@ use std::{io, time::Duration};
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
 use crate::{
+    coscheduling::{LOCAL_TASKS, Tasks},
     journal::{JobOutcome, RunOutcome},
     report::{JobReport, JobTimes, NodeMemory, Report},
 };
@@ -25,6 +26,9 @@ impl Report {
         writeln!(out, "{}", set_table(self))?;
         if !self.steps.is_empty() {
             writeln!(out, "\n{}", steps_table(self))?;
+        }
+        if !self.nodes_scheduled.is_empty() {
+            writeln!(out, "\n{}", tasks_table(self))?;
         }
         for job in self.jobs.iter().filter(|job| !job.last_output.is_empty()) {
             writeln!(out, "\nlast output of {}:\n{}", job.name, indented(&job.last_output))?;
@@ -148,6 +152,41 @@ fn steps_table(report: &Report) -> Table {
     table
 }
 
+/// What node schedulers have counted, by job and by node.
+fn tasks_table(report: &Report) -> Table {
+    let mut table = table();
+    let titles = ["executed", "processor", "ready", "delay", "CoDe", "ThDe", "response", "local load"];
+    let titles = titles.into_iter().map(right);
+    table.set_header(std::iter::once(Cell::new("node schedulers")).chain(titles));
+    for job in &report.jobs {
+        for (kind, tasks) in job.tasks.iter().flat_map(|tasks| tasks.kinds()) {
+            let response = job.times.as_ref().filter(|_| kind == LOCAL_TASKS);
+            let response = response.map_or_else(none, |times| seconds(times.turnaround));
+            table.add_row(tasks_row(&format!("{}: {kind}", job.name), tasks, response, none()));
+        }
+    }
+    for node in &report.nodes_scheduled {
+        let load = format!("{:.2}", node.local_load);
+        table.add_row(tasks_row(&node.node.to_string(), &node.tasks, none(), load));
+    }
+    table
+}
+
+fn tasks_row(of: &str, tasks: &Tasks, response: String, load: String) -> Vec<Cell> {
+    let degree = |degree: Option<f64>| right(degree.map_or_else(none, |degree| format!("{degree:.3}")));
+    vec![
+        Cell::new(of),
+        right(seconds(tasks.executed)),
+        right(seconds(tasks.processor)),
+        right(seconds(tasks.waited)),
+        right(seconds(tasks.delayed)),
+        degree(tasks.coscheduling),
+        degree(tasks.thrashing),
+        right(response),
+        right(load),
+    ]
+}
+
 fn peak(memory: &NodeMemory) -> String {
     let NodeMemory { peak, capacity, samples, .. } = memory;
     match memory.is_within() {
@@ -196,13 +235,33 @@ pub(crate) fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold;
+    use crate::{
+        coscheduling::tests::with_counts,
+        fold::{fold, tests::two_jobs_in_turn},
+    };
 
     #[test]
     fn an_empty_journal_makes_an_empty_report() {
         let mut text = Vec::new();
         fold(&[]).write_tables(&mut text).unwrap();
         assert!(String::from_utf8(text).unwrap().contains("the run did not come to its end"));
+    }
+
+    #[test]
+    fn what_node_schedulers_count_has_a_row_for_each_job_and_node() {
+        let mut text = Vec::new();
+        fold(&with_counts()).write_tables(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let row = |of: &str| {
+            let line = text.lines().find(|line| line.trim_start().starts_with(of)).unwrap();
+            line.trim_start()[of.len()..].split_whitespace().collect::<Vec<_>>()
+        };
+        assert_eq!(row("job-0: ranks"), ["12.0s", "9.0s", "6.0s", "3.0s", "0.600", "0.400", "-", "-"]);
+        assert_eq!(row("job-1: local tasks"), ["5.0s", "0.0s", "10.0s", "0.0s", "-", "-", "30.0s", "-"]);
+        assert_eq!(row("node-0")[4..], ["0.750", "0.250", "-", "0.50"]);
+        let mut without = Vec::new();
+        fold(&two_jobs_in_turn()).write_tables(&mut without).unwrap();
+        assert!(!String::from_utf8(without).unwrap().contains("node schedulers"));
     }
 
     #[test]

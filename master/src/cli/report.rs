@@ -6,9 +6,11 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use coswitch_policies::SimTime;
+use coswitch_policies::{SimTime, local::Excerpt};
 use coswitch_report::{
-    Report, csv, fold,
+    Report, csv,
+    decisions::{Decisions, NodeExcerpt},
+    fold,
     journal::{self, Event, RunEvent},
     page, trace,
     words::span,
@@ -41,7 +43,8 @@ impl ReportCommand {
         let reports: Vec<Report> = journals.iter().map(fold).collect();
         let mut written = Written { files: Vec::new() };
         if let Some(path) = self.html {
-            written.write(path, page::page(&journals).as_bytes())?;
+            let decisions = self.runs.iter().zip(&reports).map(|(run, report)| decisions(run, report));
+            written.write(path, page::page_with(&journals, decisions.collect()).as_bytes())?;
         }
         if let Some(path) = self.trace {
             written.write(path, trace::trace(&journals).as_bytes())?;
@@ -73,6 +76,25 @@ fn read(run: &Path) -> Result<Vec<RunEvent>, Failure> {
         Some(RunEvent { kind: Event::RunStarted { .. }, .. }) => Ok(events),
         _ => Err(Failure::Run(anyhow!("{} does not begin as the journal of a run", path.display()))),
     }
+}
+
+/// What node schedulers have left beside the outputs of a run's jobs, of the job during which most was
+/// decided. A report is possible without it.
+fn decisions(run: &Path, report: &Report) -> Option<Decisions> {
+    let dir = if run.is_dir() { run } else { run.parent()? };
+    let counted = report.jobs.iter().filter(|job| job.tasks.is_some());
+    let all = counted.map(|job| {
+        let of_node = |node| {
+            let path = dir.join(&job.name).join(Excerpt::file_name(node));
+            let text = fs::read(&path).ok()?;
+            let read = serde_json::from_slice(&text);
+            let excerpt = read.inspect_err(|error| tracing::warn!("{} is damaged: {error}", path.display()));
+            Some(NodeExcerpt { node, excerpt: excerpt.ok()? })
+        };
+        let nodes = report.nodes_scheduled.iter().filter_map(|node| of_node(node.node)).collect();
+        Decisions { job: job.job, nodes }
+    });
+    Decisions::busiest(all.filter(|decisions| !decisions.nodes.is_empty()).collect())
 }
 
 /// One report is serialised as it is, several as a list.

@@ -6,7 +6,10 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use coswitch_policies::{JobId, NodeId};
+use coswitch_policies::{
+    JobId, NodeId,
+    local::{Account, ByKind},
+};
 use coswitch_report::journal::Event;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -33,6 +36,13 @@ struct Node {
     node: String,
 }
 
+/// The time of tasks on a node, as its scheduler counts it; the states overlap.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeState {
+    node: String,
+    state: &'static str,
+}
+
 /// The numbers, kept up to date event by event.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
@@ -45,6 +55,8 @@ pub(super) struct Metrics {
     restored: Counter,
     used: Family<Node, Gauge>,
     capacity: Family<Node, Gauge>,
+    tasks: Family<NodeState, Seconds>,
+    local_ready: Family<Node, Seconds>,
     warnings: Counter,
     living: BTreeSet<JobId>,
     running: BTreeSet<JobId>,
@@ -67,6 +79,11 @@ impl Metrics {
         all.register_with_unit("node_memory_used", used, Unit::Bytes, metrics.used.clone());
         let capacity = "Memory that a node offers to jobs";
         all.register_with_unit("node_memory_capacity", capacity, Unit::Bytes, metrics.capacity.clone());
+        let tasks = "Time of the tasks of a node by its scheduler: with a processor, ready without one, \
+                     overtaken for the sake of coscheduling; coscheduled, and not although that was possible";
+        all.register_with_unit("node_tasks", tasks, Unit::Seconds, metrics.tasks.clone());
+        let ready = "Time in which local tasks of a node were ready; its rate is the load index";
+        all.register_with_unit("node_local_ready", ready, Unit::Seconds, metrics.local_ready.clone());
         all.register("warnings", "Warnings of the master", metrics.warnings.clone());
         metrics.show_jobs();
         (metrics, all)
@@ -103,10 +120,30 @@ impl Metrics {
             Event::MemorySample { node, used, .. } => {
                 self.used.get_or_create(&Node { node: node.to_string() }).set(gauge(used.0));
             }
+            Event::JobScheduled { node, counted: ByKind { distributed, local }, .. } => {
+                self.on_counted(*node, distributed.account);
+                self.on_counted(*node, local.account);
+                let ready = local.account.ready().as_secs_f64();
+                self.local_ready.get_or_create(&Node { node: node.to_string() }).inc_by(ready);
+            }
             Event::Warning { .. } => drop(self.warnings.inc()),
             _ => return,
         }
         self.show_jobs();
+    }
+
+    fn on_counted(&self, node: NodeId, account: Account) {
+        let states = [
+            ("executed", account.executed),
+            ("ready", account.waited),
+            ("delayed", account.delayed),
+            ("coscheduled", account.coscheduled),
+            ("thrashed", account.thrashed),
+        ];
+        for (state, time) in states {
+            let labels = NodeState { node: node.to_string(), state };
+            self.tasks.get_or_create(&labels).inc_by(time.as_secs_f64());
+        }
     }
 
     fn show_jobs(&self) {
@@ -133,7 +170,7 @@ fn gauge(value: u64) -> i64 {
 mod tests {
     use std::time::Duration;
 
-    use coswitch_policies::{Bytes, SwitchId};
+    use coswitch_policies::{Bytes, SwitchId, local::Used};
     use coswitch_report::journal::JobOutcome;
 
     use super::*;
@@ -162,6 +199,11 @@ mod tests {
             bytes_in: Bytes(20),
             misplaced: vec![],
         });
+        let seconds = Duration::from_secs;
+        let account = Account { executed: seconds(4), waited: seconds(2), ..Account::default() };
+        let used = Used { account, ..Used::default() };
+        let counted = ByKind { distributed: used, local: used };
+        metrics.on_event(&Event::JobScheduled { job: JobId(0), node: NodeId(1), counted });
         let (outcome, last_output) = (JobOutcome::Exit(0), String::new());
         metrics.on_event(&Event::JobFinished { job: JobId(0), outcome, last_output });
         let mut text = String::new();
@@ -174,6 +216,9 @@ mod tests {
             "coswitch_switch_exposed_seconds_total 0.25",
             "coswitch_dumped_bytes_total 10",
             "coswitch_node_memory_used_bytes{node=\"node-1\"} 77",
+            "coswitch_node_tasks_seconds_total{node=\"node-1\",state=\"executed\"} 8.0",
+            "coswitch_node_tasks_seconds_total{node=\"node-1\",state=\"thrashed\"} 0.0",
+            "coswitch_node_local_ready_seconds_total{node=\"node-1\"} 6.0",
             "# EOF",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");

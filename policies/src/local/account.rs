@@ -7,6 +7,8 @@ use std::{iter::Sum, ops::AddAssign, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use super::Usage;
+
 /// Processor time of one task, one node or a whole system, by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
@@ -20,9 +22,31 @@ pub struct Account {
     /// Waited because another task overtook this one for the sake of coscheduling (`d`, `td`): *TaskD*,
     /// *NodeD*, *SystemD*.
     pub delayed: Duration,
+    /// Ready without a processor while others ran. With `executed` it is the time in the ready queue: over a
+    /// span of time, its sum over local tasks is the mean length of that queue, the load index of §2.1.2.
+    #[serde(default)]
+    pub waited: Duration,
 }
 
 impl Account {
+    /// What has been added since `earlier`, an account of the same tasks.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            executed: self.executed.saturating_sub(earlier.executed),
+            coscheduled: self.coscheduled.saturating_sub(earlier.coscheduled),
+            thrashed: self.thrashed.saturating_sub(earlier.thrashed),
+            delayed: self.delayed.saturating_sub(earlier.delayed),
+            waited: self.waited.saturating_sub(earlier.waited),
+        }
+    }
+
+    /// In the ready queue, with a processor or without.
+    #[must_use]
+    pub fn ready(&self) -> Duration {
+        self.executed + self.waited
+    }
+
     /// Both degrees; none where coscheduling was never possible (a task that never communicated).
     #[must_use]
     pub fn degrees(&self) -> Option<Degrees> {
@@ -50,6 +74,7 @@ impl AddAssign for Account {
         self.coscheduled += other.coscheduled;
         self.thrashed += other.thrashed;
         self.delayed += other.delayed;
+        self.waited += other.waited;
     }
 }
 
@@ -59,6 +84,55 @@ impl Sum for Account {
             sum += account;
             sum
         })
+    }
+}
+
+/// What some tasks had by decision, and what they were measured to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    pub account: Account,
+    pub usage: Usage,
+}
+
+impl Used {
+    /// What has been added since `earlier`, of the same tasks.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self { account: self.account.since(&earlier.account), usage: self.usage.since(&earlier.usage) }
+    }
+}
+
+impl AddAssign for Used {
+    fn add_assign(&mut self, other: Self) {
+        self.account += other.account;
+        self.usage += other.usage;
+    }
+}
+
+/// The same of the tasks of a job, or of a node, by their kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByKind {
+    /// Of the processes of distributed applications.
+    pub distributed: Used,
+    /// Of local tasks.
+    pub local: Used,
+}
+
+impl ByKind {
+    /// See [`Used::since`].
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            distributed: self.distributed.since(&earlier.distributed),
+            local: self.local.since(&earlier.local),
+        }
+    }
+}
+
+impl AddAssign for ByKind {
+    fn add_assign(&mut self, other: Self) {
+        self.distributed += other.distributed;
+        self.local += other.local;
     }
 }
 
@@ -72,6 +146,7 @@ mod tests {
             coscheduled: Duration::from_millis(coscheduled),
             thrashed: Duration::from_millis(thrashed),
             delayed: Duration::ZERO,
+            waited: Duration::ZERO,
         }
     }
 
@@ -81,6 +156,17 @@ mod tests {
         let degrees = node.degrees().unwrap();
         assert!((degrees.coscheduling - 0.45).abs() < 1e-12);
         assert!((degrees.coscheduling + degrees.thrashing - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_was_added_since_an_earlier_account_makes_it_whole_again() {
+        let earlier = account(90, 10);
+        let mut later = earlier;
+        later += Account { waited: Duration::from_millis(7), ..account(5, 3) };
+        let mut again = earlier;
+        again += later.since(&earlier);
+        assert_eq!(again, later);
+        assert_eq!(later.ready(), Duration::from_millis(7));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Account, TaskId, explicit::Slices};
+use super::{TaskId, Usage, Used, explicit::Slices};
 use crate::{JobId, SimTime};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,6 +62,11 @@ pub enum TaskEvent {
     MessageSent {
         task: TaskId,
     },
+    /// What a task has used so far. It changes no decision.
+    Measured {
+        task: TaskId,
+        usage: Usage,
+    },
     /// The slice of a running task is over.
     QuantumEnd {
         task: TaskId,
@@ -96,8 +101,8 @@ pub enum NodeDecision {
         /// In tasks.
         index: f64,
     },
-    /// A task ended; these are its final accounts.
-    Left { task: TaskId, application: Option<JobId>, account: Account },
+    /// A task ended; these are its final accounts, and what was measured last.
+    Left { task: TaskId, application: Option<JobId>, used: Used },
 }
 
 /// An event that contradicts those before it: shell and scheduler disagree, so a retry does not help.

@@ -17,7 +17,8 @@
 //! | [`buffered`] | BCS (testbed §2.3, §4.5.2) | messages wait for the next slot and go by a schedule |
 //!
 //! All share one ready queue with the accounts of the CMC model ([`ready_queue`], [`account`]), so that
-//! coscheduling degree, delay and thrashing mean the same for each.
+//! coscheduling degree, delay and thrashing mean the same for each. [`moments`] remembers what a scheduler
+//! has seen and decided last.
 
 pub mod account;
 pub mod buffered;
@@ -31,17 +32,21 @@ pub mod high_priority;
 pub mod implicit;
 pub mod linux;
 pub mod model;
+pub mod moments;
 pub mod predictive;
 pub mod ready_queue;
 pub mod scheduler;
 pub mod task;
 pub mod technique;
+pub mod usage;
 
-pub use account::{Account, Degrees};
+pub use account::{Account, ByKind, Degrees, Used};
 pub use event::{NodeDecision, NodeError, TaskEvent};
 pub use frequency::Frequency;
 pub use model::{Model, NodeView, WaitPolicy};
+pub use moments::{Doing, Excerpt, Lane, Moments, Stretch};
 pub use ready_queue::ReadyQueue;
 pub use scheduler::{LocalScheduler, NodeScheduler};
 pub use task::{Task, TaskId};
 pub use technique::{DtsMode, Technique, Waiting};
+pub use usage::Usage;

@@ -190,6 +190,7 @@ fn charge_executed(task: &mut Task, span: Duration) {
 fn charge_waited(task: &mut Task, running: &[TaskId], span: Duration) {
     let is_delayed = task.overtakers.iter().any(|overtaker| running.contains(overtaker));
     for account in [&mut task.since_queued, &mut task.total] {
+        account.waited += span;
         if task.is_potential {
             account.thrashed += span;
         }

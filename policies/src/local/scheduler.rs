@@ -32,6 +32,9 @@ pub trait NodeScheduler {
     /// *NodeThDe*. The time since a task last got or left a processor is not in it yet.
     fn node_account(&self) -> Account;
 
+    /// A task of the node; its account is as that of [`node_account`](Self::node_account).
+    fn task(&self, task: TaskId) -> Option<&Task>;
+
     /// Whether a task that is away would run at once if it were woken now.
     fn precedes_when_woken(&self, task: TaskId) -> bool;
 
@@ -108,6 +111,7 @@ impl<M: Model> LocalScheduler<M> {
             | TaskEvent::MessageArrived { task }
             | TaskEvent::MessagesTaken { task }
             | TaskEvent::MessageSent { task }
+            | TaskEvent::Measured { task, .. }
             | TaskEvent::WaitOver { task }
                 if !is_ready(task) && !self.away.contains_key(&task) =>
             {
@@ -129,6 +133,7 @@ impl<M: Model> LocalScheduler<M> {
             TaskEvent::QuantumEnd { task } => self.on_quantum_end(now, task),
             TaskEvent::Finished { task } => self.on_finished(now, task, decisions),
             TaskEvent::WaitOver { .. }
+            | TaskEvent::Measured { .. }
             | TaskEvent::Strobe { .. }
             | TaskEvent::SlicesSet(_)
             | TaskEvent::TimerFired => {}
@@ -205,8 +210,8 @@ impl<M: Model> LocalScheduler<M> {
     fn on_finished(&mut self, now: SimTime, task: TaskId, decisions: &mut Vec<NodeDecision>) {
         let task = self.away.remove(&task).unwrap_or_else(|| self.take_ready(now, task));
         self.left += task.total;
-        let Task { id, application, total, .. } = task;
-        decisions.push(NodeDecision::Left { task: id, application, account: total });
+        let (id, application, used) = (task.id, task.application, task.used());
+        decisions.push(NodeDecision::Left { task: id, application, used });
     }
 
     fn known(&self, task: TaskId) -> Option<&Task> {
@@ -266,6 +271,10 @@ impl<M: Model> NodeScheduler for LocalScheduler<M> {
         decisions: &mut Vec<NodeDecision>,
     ) -> Result<(), NodeError> {
         self.check(&event)?;
+        if let TaskEvent::Measured { task, usage } = event {
+            self.task_mut(task).usage = usage;
+            return Ok(());
+        }
         self.accrue(now);
         let ran: Vec<TaskId> = self.running().iter().map(|task| task.id).collect();
         let local_ready = self.queue.tasks().iter().filter(|task| !task.is_distributed()).count();
@@ -293,6 +302,10 @@ impl<M: Model> NodeScheduler for LocalScheduler<M> {
 
     fn wait(&self, task: TaskId) -> WaitPolicy {
         self.known(task).map_or(WaitPolicy::Block, |task| self.model.wait(task))
+    }
+
+    fn task(&self, task: TaskId) -> Option<&Task> {
+        self.known(task)
     }
 
     fn node_account(&self) -> Account {

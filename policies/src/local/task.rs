@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Account, Frequency};
+use super::{Account, Frequency, Usage, Used};
 use crate::{JobId, SimTime};
 
 id!(
@@ -39,6 +39,8 @@ pub struct Task {
     pub since_queued: Account,
     /// Since it began.
     pub total: Account,
+    /// As it was measured last.
+    pub usage: Usage,
     /// How often it was overtaken for the sake of coscheduling since it last reached the ready queue (`de`).
     pub overtaken: u32,
     /// The tasks that overtook it (`ovt`).
@@ -60,6 +62,7 @@ impl Task {
             running_since: None,
             since_queued: Account::default(),
             total: Account::default(),
+            usage: Usage::default(),
             overtaken: 0,
             overtakers: Vec::new(),
         }
@@ -68,6 +71,12 @@ impl Task {
     #[must_use]
     pub const fn is_distributed(&self) -> bool {
         self.application.is_some()
+    }
+
+    /// Since it began; measured last.
+    #[must_use]
+    pub const fn used(&self) -> Used {
+        Used { account: self.total, usage: self.usage }
     }
 
     /// Whether it has a processor.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
 use coswitch_policies::{
     Adopted, Bytes, Capacity, Epoch, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence,
     SchedulerConfig, SimTime, SlotId, Split, SwitchId, SwitchOrder, SwitchStep, TimerId,
-    local::{Technique, explicit::Slices},
+    local::{ByKind, Technique, explicit::Slices},
     spaceshare::queue::QueueId,
     timeshare::memory_monitor::Pressure,
     timeshare::packing::pairing::Communication,
@@ -132,6 +132,9 @@ pub enum Event {
         group: u64,
         used: Duration,
     },
+    /// What the scheduler of a node has added to the accounts of a job's tasks there since the event before:
+    /// every ten seconds, when the job was frozen, and when it has ended.
+    JobScheduled { job: JobId, node: NodeId, counted: ByKind },
     /// The turn of a slot began, or its set changed.
     SlotStarted {
         slot: SlotId,

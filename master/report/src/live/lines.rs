@@ -97,6 +97,7 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         Event::RunEnded { .. } => "run ended".into(),
         Event::DateKnown { .. }
         | Event::JobProcessed { .. }
+        | Event::JobScheduled { .. }
         | Event::JobAccepted { .. }
         | Event::JobLaunched { .. }
         | Event::JobDisplaced { .. }

@@ -153,6 +153,7 @@ impl View {
             Event::RunStarted { .. }
             | Event::DateKnown { .. }
             | Event::JobProcessed { .. }
+            | Event::JobScheduled { .. }
             | Event::JobAccepted { .. }
             | Event::StepDone { .. }
             | Event::TurnsForeseen { .. }

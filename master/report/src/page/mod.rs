@@ -19,12 +19,12 @@ pub(crate) mod shell;
 mod steps;
 mod story;
 
-use std::iter::zip;
+use std::iter::{repeat, zip};
 
 use maud::{Markup, html};
 use serde::Serialize;
 
-use crate::{fold, history::History, journal::RunEvent, report::Report};
+use crate::{decisions::Decisions, fold, history::History, journal::RunEvent, report::Report};
 use charts::{Bar, Charts};
 pub use palette::LiveColours;
 use palette::Palette;
@@ -43,10 +43,20 @@ struct Data<'a> {
 /// The page of one or several runs.
 #[must_use]
 pub fn page(journals: &[Vec<RunEvent>]) -> String {
+    page_with(journals, Vec::new())
+}
+
+/// The same with what node schedulers decided in each run, as far as that is known.
+#[must_use]
+pub fn page_with(journals: &[Vec<RunEvent>], decisions: Vec<Option<Decisions>>) -> String {
+    let decisions = decisions.into_iter().chain(repeat(None));
     let reports: Vec<Report> = journals.iter().map(fold).collect();
     let labels = labels(&reports);
-    let runs: Vec<PageRun> = zip(journals, zip(reports, labels))
-        .map(|(events, (report, label))| PageRun { label, report, history: History::of(events) })
+    let runs: Vec<PageRun> = zip(zip(journals, decisions), zip(reports, labels))
+        .map(|((events, decisions), (report, label))| {
+            let history = History::of(events);
+            PageRun { label, report, history, decisions }
+        })
         .collect();
     let names = runs.iter().flat_map(|run| run.history.jobs.keys().map(|job| run.history.name(*job)));
     let palette = Palette::of(names);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{fold::tests::two_jobs_in_turn, journal::Event};
+use crate::{coscheduling::tests::with_counts, fold::tests::two_jobs_in_turn, journal::Event};
 
 fn renamed(name: &str) -> Vec<RunEvent> {
     let mut events = two_jobs_in_turn();
@@ -28,6 +28,17 @@ fn a_page_loads_nothing_and_stays_small() {
         assert!(!page.contains(loads), "{loads}");
     }
     assert!(page.len() < 600 << 10, "{} bytes", page.len());
+}
+
+#[test]
+fn what_node_schedulers_counted_and_decided_has_a_section_where_there_were_some() {
+    let nodes = vec![crate::decisions::tests::node(0, 0, 100)];
+    let decisions = Decisions { job: coswitch_policies::JobId(1), nodes };
+    let with = page_with(&[with_counts()], vec![Some(decisions)]);
+    for part in ["Node schedulers", "before the end of job-1", "fill:var(--j0)", "local tasks", "0.50"] {
+        assert!(with.contains(part), "{part}");
+    }
+    assert!(!page(&[two_jobs_in_turn()]).contains("Node schedulers"));
 }
 
 #[test]

@@ -1,17 +1,19 @@
 //! `simulate local`: compares all node schedulers of local coscheduling and computes Table 4.1 of paper 001,
 //! or runs one scheduler with its metrics of system, nodes and tasks.
 
-use std::{io, num::NonZeroUsize};
+use std::{io, num::NonZeroUsize, path::Path};
 
 use anyhow::anyhow;
 use comfy_table::Cell;
+use coswitch_policies::NodeId;
+use coswitch_report::decisions::{NodeExcerpt, svg};
 use coswitch_sim::{
     local::{
-        Crowding, Peers, Shape, ShapeError,
+        Crowding, LocalModel, Peers, Shape, ShapeError,
         compare::{Compared, Contestant, compare, contestants},
         markdown::{comparison_as_markdown, table_as_markdown},
         measures::{NodeMeasures, of_nodes, of_system, tasks_csv},
-        simulate_local,
+        simulate_local, simulate_local_drawn,
         table_4_1::{Table, TableOptions, table_4_1},
     },
     parallel::each,
@@ -26,9 +28,12 @@ use crate::cli::{Answer, Exit, Failure, Output};
 
 /// Default number of distributed tasks that a run serves (`--jobs`).
 const SERVED: u32 = 1000;
+/// So many mean service times at the end of a run are drawn: long enough for several communications of a
+/// task, and short enough to tell its slices apart.
+const DRAWN: u32 = 8;
 
-/// The options of `local` besides `--nodes`, `--jobs` (distributed tasks a run serves), the seeds and
-/// `--csv`.
+/// The options of `local` besides `--nodes`, `--jobs` (distributed tasks a run serves), the seeds, `--csv`
+/// and `--svg`.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Of `local`")]
 pub(super) struct Local {
@@ -114,6 +119,8 @@ pub(super) fn simulate(arguments: &Simulate, output: Output) -> Result<Exit, Fai
         output.print(&one(arguments, shape, name)?)
     } else if arguments.csv.is_some() {
         return Err(Failure::Workload(anyhow!("--csv is of the tasks of one node scheduler: give --model")));
+    } else if arguments.svg.is_some() {
+        return Err(Failure::Workload(anyhow!("--svg draws what one node scheduler decides: give --model")));
     } else {
         output.print(&all(arguments, shape)?)
     };
@@ -217,8 +224,19 @@ fn one(arguments: &Simulate, shape: Shape, name: &str) -> Result<One, Failure> {
     if let Some(path) = &arguments.csv {
         super::write(path, &tasks_csv(&runs[0]))?;
     }
+    if let Some(path) = &arguments.svg {
+        draw(path, called, &shape, &model, seeds[0])?;
+    }
     let all: Vec<_> = runs.iter().map(of_system).collect();
     Ok(One { model: called, figures: figures(&all), nodes: of_nodes(&runs[0]), shape, seeds })
+}
+
+/// The end of the run of one seed, in which the node schedulers have much to decide.
+fn draw(path: &Path, called: &str, shape: &Shape, model: &LocalModel, seed: u64) -> Result<(), Failure> {
+    let (_, excerpts) = simulate_local_drawn(shape, model, seed, DRAWN * shape.service()).map_err(failed)?;
+    let nodes = (0..).map(NodeId).zip(excerpts).map(|(node, excerpt)| NodeExcerpt { node, excerpt });
+    let nodes: Vec<NodeExcerpt> = nodes.collect();
+    super::write(path, &svg(called, &nodes, &|job| format!("application {}", job.0)))
 }
 
 impl Answer for One {

@@ -23,7 +23,7 @@ impl Simulate {
         let of_machines = || [&files[..], &self.space_options(), &self.time_options()].concat();
         let (others, why) = if self.is_local() {
             let mut others = [&of_jobs[..], &of_logs[..2], &of_machines()].concat();
-            others.retain(|(option, _)| *option != "--cpus");
+            others.retain(|(option, _)| !["--cpus", "--svg"].contains(option));
             (others, "`local` is a study of its own".into())
         } else if file.is_dir() {
             let all = [&of_jobs[..], &of_logs, &of_all, &of_machines(), &self.local.given()].concat();

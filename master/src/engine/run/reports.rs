@@ -62,6 +62,9 @@ impl Run {
             Report::Processed { node, group, used } => {
                 self.tell(Event::JobProcessed { job, node, group, used });
             }
+            Report::Scheduled { node, counted } => {
+                self.tell(Event::JobScheduled { job, node, counted: *counted });
+            }
         }
     }
 

@@ -43,6 +43,6 @@ pub mod trend;
 pub use memory::NodeMemory;
 pub use models::LocalModel;
 pub use report::{LocalReport, TaskRecord, Times};
-pub use run::simulate_local;
+pub use run::{simulate_local, simulate_local_drawn};
 pub use shape::{Crowding, Peers, Shape, ShapeError, UNIT};
 pub use trend::Trend;

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{
     Bytes, JobId, NodeId, SimTime,
-    local::{NodeScheduler, TaskId},
+    local::{NodeScheduler, TaskId, Usage},
 };
 
 use super::{
@@ -49,6 +49,8 @@ pub(super) struct Task {
     arrived: SimTime,
     waited: Duration,
     blocked: Duration,
+    /// Computing or spinning.
+    processor_time: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +144,7 @@ impl Node {
             arrived: now,
             waited: Duration::ZERO,
             blocked: Duration::ZERO,
+            processor_time: Duration::ZERO,
         };
         self.tasks.insert(id, task);
         self.used = self.used.saturating_add(memory);
@@ -173,15 +176,22 @@ impl Node {
         self.ready_area += self.scheduler.ready().len() as u128 * span.as_nanos();
         let done = self.scaled(span, self.speed());
         for Busy { task, activity } in &self.busy {
+            let task = self.tasks.get_mut(task).expect("a running task is on its node");
+            task.processor_time += span;
             match activity {
                 Activity::Computing => {
-                    let task = self.tasks.get_mut(task).expect("a running task is on its node");
                     task.work = task.work.saturating_sub(done);
                     task.burst = task.burst.saturating_sub(done);
                 }
                 Activity::Spinning { .. } => self.spun += span,
             }
         }
+    }
+
+    /// What a task has used so far. Messages have no size here, and paging only makes tasks slower.
+    pub(super) fn usage(&self, id: TaskId) -> Usage {
+        let Task { processor_time, memory, .. } = self.tasks[&id];
+        Usage { processor_time, resident: memory, ..Usage::default() }
     }
 
     pub(super) fn busy_with(&mut self, task: TaskId) -> Option<&mut Busy> {

@@ -34,6 +34,9 @@ impl World<'_> {
         if let Err(error) = result {
             panic!("node and scheduler agree on what runs, yet {node} failed to {error}");
         }
+        if let Some(moments) = self.moments.get_mut(index(node)) {
+            moments.note(self.now, &event, &decisions);
+        }
         for decision in decisions {
             self.carry_out(node, decision);
         }
@@ -64,9 +67,9 @@ impl World<'_> {
                 let news = console.on_load(node, index).expect("the console knows all nodes");
                 self.broadcast = news.or(self.broadcast);
             }
-            NodeDecision::Left { account, .. } => {
+            NodeDecision::Left { used, .. } => {
                 let record = self.measured.tasks.last_mut().expect("a task that left was recorded");
-                record.account = account;
+                record.account = used.account;
             }
         }
     }

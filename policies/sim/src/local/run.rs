@@ -1,12 +1,15 @@
 //! Event loop of the cluster. All events of an instant are handled before time advances: first the messages
 //! sent are delivered, and only then a task begins to wait for the missing ones.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use coswitch_policies::{
     JobId, NodeId, SimTime,
     local::{
-        TaskEvent,
+        Excerpt, Moments, TaskEvent,
         explicit::{Console, Slices},
     },
 };
@@ -17,6 +20,11 @@ use super::{
     node::{Address, Due, Node, TaskState},
     program::{Arrivals, Newcomer},
 };
+
+/// So many nodes are drawn: further ones would make a picture long, and look alike.
+const DRAWN_MAX: usize = 16;
+/// So many changes of each of them are remembered.
+const MOMENTS: usize = 1 << 14;
 
 /// Runs the cluster of `shape` under `model` until enough distributed tasks have ended. The same arguments
 /// give the same report.
@@ -29,12 +37,31 @@ use super::{
 pub fn simulate_local(shape: &Shape, model: &LocalModel, seed: u64) -> Result<LocalReport, ShapeError> {
     shape.check()?;
     let mut world = World::new(shape, model, seed);
-    world.begin();
-    while world.ended < shape.served {
-        let ((now, _), what) = world.agenda.pop_first().expect("there is always a next arrival");
-        world.on_time(now, what);
-    }
+    world.run();
     Ok(world.report())
+}
+
+/// The same, with what happened on the first nodes in the last part of the run, for a picture.
+///
+/// # Errors
+/// Where the shape cannot be simulated.
+///
+/// # Panics
+/// As [`simulate_local`].
+pub fn simulate_local_drawn(
+    shape: &Shape,
+    model: &LocalModel,
+    seed: u64,
+    last: Duration,
+) -> Result<(LocalReport, Vec<Excerpt>), ShapeError> {
+    shape.check()?;
+    let mut world = World::new(shape, model, seed);
+    let drawn = world.nodes.len().min(DRAWN_MAX);
+    world.moments = vec![Moments::new(MOMENTS); drawn];
+    world.run();
+    let (from, to) = (world.now.before(last), world.now);
+    let excerpts = world.moments.iter().map(|moments| moments.excerpt(from, to, MOMENTS)).collect();
+    Ok((world.report(), excerpts))
 }
 
 /// An event in the agenda.
@@ -66,6 +93,8 @@ pub(super) struct World<'a> {
     /// Slices that the console sends to all nodes after the present event.
     pub(super) broadcast: Option<Slices>,
     pub(super) now: SimTime,
+    /// Of the nodes that are drawn.
+    pub(super) moments: Vec<Moments>,
     ended: u32,
     pub(super) measured: LocalReport,
 }
@@ -92,8 +121,17 @@ impl<'a> World<'a> {
             console: model.console(shape.stations),
             broadcast: None,
             now: SimTime(0),
+            moments: Vec::new(),
             ended: 0,
             measured: LocalReport::default(),
+        }
+    }
+
+    fn run(&mut self) {
+        self.begin();
+        while self.ended < self.shape.served {
+            let ((now, _), what) = self.agenda.pop_first().expect("there is always a next arrival");
+            self.on_time(now, what);
         }
     }
 
@@ -201,11 +239,18 @@ impl<'a> World<'a> {
             Due::QuantumEnd => {
                 self.leave(address, TaskState::Ready);
                 self.tell(node, TaskEvent::QuantumEnd { task });
+                self.measure(address);
             }
         }
     }
 
+    fn measure(&mut self, Address { node, task }: Address) {
+        let usage = self.nodes[index(node)].usage(task);
+        self.tell(node, TaskEvent::Measured { task, usage });
+    }
+
     fn finish(&mut self, task: Address) {
+        self.measure(task);
         let record = self.nodes[index(task.node)].dismiss(self.now, task.node, task.task);
         if let Some(application) = record.application {
             self.residents.entry(application).or_default().remove(&task);

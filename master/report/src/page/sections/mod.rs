@@ -1,6 +1,7 @@
 //! The sections of the page: words and tiles here, tables and figures in the other files.
 
 mod comparison;
+mod coscheduling;
 mod jobs;
 mod switching;
 mod timeline;
@@ -34,6 +35,7 @@ pub(super) fn run(number: usize, run: &PageRun, palette: &Palette, charts: &Char
             (tiles(run))
             (timeline::matrix(run, palette, charts))
             (timeline::memory(run))
+            (coscheduling::coscheduling(run, palette))
             (jobs::jobs(run, &story, alone))
             (switching::steps(run))
             (warnings(run))
