@@ -31,8 +31,6 @@ const MANY: u32 = 12;
 /// Fragments of half a MiB.
 const PROGRAM: Bytes = Bytes::mib(6);
 
-const HEAT: &[&str] = &["--memory", "2MiB", "--seconds", "1.5"];
-
 /// A program with bytes after its end, which the loader does not look at: a large one.
 fn large(cluster: &TestCluster, program: Program, name: &str) -> PathBuf {
     let path = cluster.dir().join(name);
@@ -63,7 +61,8 @@ fn many_nodes_run_what_was_sent_and_need_nothing_else_to_switch_it() {
     run_on(MANY, |cluster| {
         let program = large(cluster, Program::Heat, "large-heat");
         let longer = ["--memory", "2MiB", "--seconds", "3"];
-        let spec = sent(&program, &longer, Some("VERIFICATION SUCCESSFUL")).on(MANY, MANY).waiting(Wait::Block);
+        let spec =
+            sent(&program, &longer, Some("VERIFICATION SUCCESSFUL")).on(MANY, MANY).waiting(Wait::Block);
         let job = cluster.launch(spec);
         assert_eq!(*cluster.wait_for_order(job), JobStatus::Running);
         // A job runs as soon as its ranks exist; some of them have yet to execute their program.
@@ -142,7 +141,8 @@ fn a_node_that_is_lost_on_the_way_takes_the_launch_back_and_the_next_one_succeed
     run_on(MANY, |cluster| {
         let program = large(cluster, Program::Heat, "heat");
         let longer = ["--memory", "2MiB", "--seconds", "3"];
-        let spec = sent(&program, &longer, Some("VERIFICATION SUCCESSFUL")).on(MANY, MANY).waiting(Wait::Block);
+        let spec =
+            sent(&program, &longer, Some("VERIFICATION SUCCESSFUL")).on(MANY, MANY).waiting(Wait::Block);
         // It has others below it in the tree.
         let inner = NodeId(0);
         let daemon = Pid::from_raw(cluster.daemon(inner).cast_signed());
