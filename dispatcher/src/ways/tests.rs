@@ -322,3 +322,33 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// The nodes of a job are a group of the control multicast (ParPar, paper 000 §2.7): each of them has the
+    /// request once, no other node carries it out, and one passes it on only where it lies on the way.
+    #[test]
+    fn a_request_to_the_nodes_of_a_job_is_for_these_alone(
+        radix in 1u32..9,
+        nodes in 1u32..200,
+        job in prop::collection::btree_set(0u32..200, 1..60),
+    ) {
+        let job: Vec<NodeId> = job.into_iter().filter(|node| *node < nodes).map(NodeId).collect();
+        let mut ways = ways(radix, nodes);
+        let (mut reached, mut on_the_way) = (Vec::new(), ways.send(Instant::now(), &job, &asked(0)));
+        prop_assert!(on_the_way.len() <= radix as usize, "as many messages of the master as it has children");
+        while let Some((node, request)) = on_the_way.pop() {
+            let Request::PassOn(part) = request else {
+                reached.push(node);
+                continue;
+            };
+            let tree = ControlTree::new(radix, nodes, BTreeSet::new());
+            prop_assert!(part.to.keys().all(|target| tree.passes(node, *target)));
+            prop_assert!(!part.to.is_empty());
+            reached.extend(part.number_for(node, 1).map(|_| node));
+            let parts = part.parts_below(Place::Node(node)).into_iter();
+            on_the_way.extend(parts.map(|(next, part)| (next, Request::PassOn(Box::new(part)))));
+        }
+        reached.sort_unstable();
+        prop_assert_eq!(reached, job);
+    }
+}
