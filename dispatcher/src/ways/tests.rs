@@ -128,6 +128,25 @@ fn a_node_is_heard_by_its_heartbeats_and_a_lost_one_is_not_waited_for() {
 }
 
 #[test]
+fn an_answer_is_as_good_as_a_heartbeat_of_the_time_of_its_question() {
+    let (now, mut ways) = (Instant::now(), ways(2, 4));
+    let (asked, later) = (now + Duration::from_secs(1), now + Duration::from_secs(2));
+    let all: BTreeSet<NodeId> = list(0..4).into_iter().collect();
+    ways.on_answered(&all, asked);
+    assert!(ways.are_heard(&all, later), "there was no heartbeat yet");
+    for node in &all {
+        let _ = ways.on_heard(now, *node, 0);
+    }
+    ways.on_answered(&all, asked);
+    assert!(ways.are_heard(&all, asked) && !ways.are_heard(&all, later));
+    assert_eq!(ways.on_tree(), all);
+    let _ = ways.on_silent(NodeId(1));
+    assert_eq!(ways.on_tree(), list([0, 2, 3]).into_iter().collect());
+    let _ = ways.on_lost(NodeId(3));
+    assert_eq!(ways.on_tree(), BTreeSet::new(), "two are asked one by one");
+}
+
+#[test]
 fn equal_requests_in_a_row_are_one() {
     let ask = |node, number| Output::Ask(NodeId(node), request(number));
     let mut outputs = vec![ask(1, 5), ask(2, 5), ask(3, 6), ask(4, 5)].into_iter().peekable();

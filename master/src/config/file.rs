@@ -3,7 +3,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use coswitch_dispatcher::protocol::{Delivery, Wait};
+use coswitch_dispatcher::{
+    protocol::{Delivery, Wait},
+    watch::Heartbeats,
+};
 use coswitch_policies::{
     Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
@@ -72,6 +75,11 @@ pub struct ClusterPart {
     /// How long a node may be silent, with its connection open, before it counts as lost; 10min if left out.
     #[serde(default)]
     pub lost_after: Option<Leaf<Duration>>,
+    /// How the master hears that its nodes live. `sessions`: each has a heartbeat a second. `tree`: where
+    /// there are more than eight, one question a second to all of them, by the tree of daemons, and few
+    /// heartbeats; `sessions` if left out.
+    #[serde(default)]
+    pub heartbeats: Option<Leaf<Heartbeats>>,
     /// How long the jobs of a node wait for a master that is silent, with its connection open; 24h if left
     /// out.
     #[serde(default)]

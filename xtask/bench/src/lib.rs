@@ -57,7 +57,7 @@ struct Arguments {
     /// Pairs to measure, instead of the benchmark's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// The number of daemons for `control`.
+    /// The number of daemons for `control` and `heartbeats`.
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=512))]
     nodes: u32,
@@ -100,6 +100,9 @@ enum Name {
     Memory,
     /// Packets and processor time of the master and of many daemons, idle and when a set stops and goes on
     Control,
+    /// Packets and processor time of the master and of many idle daemons, heard by their sessions and by the
+    /// tree
+    Heartbeats,
     /// A cluster that stays: daemons up on virtual nodes, by ssh, in Slurm; a planned restart; a lost node;
     /// copies of snapshots, forecasts
     Standing,
@@ -121,7 +124,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 21] = [
+    const SINGLE: [Name; 22] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
@@ -135,6 +138,7 @@ impl Name {
         Name::Store,
         Name::Memory,
         Name::Control,
+        Name::Heartbeats,
         Name::Standing,
         Name::Local,
         Name::Mixes,
@@ -159,6 +163,7 @@ impl Name {
             Name::PingPong => pingpong::measure(rounds.unwrap_or(7)),
             Name::Links => links::measure(rounds.unwrap_or(7)),
             Name::Control => control::measure(arguments.nodes),
+            Name::Heartbeats => control::heartbeats(rounds.unwrap_or(3), arguments.nodes),
             Name::Standing => standing::measure(rounds.unwrap_or(5)),
             Name::Flush => flush::measure(rounds.unwrap_or(7)),
             Name::Switch => switch::measure(rounds.unwrap_or(7)),

@@ -63,6 +63,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             copies: 0,
             lost_after: Duration::from_secs(600),
             stop_after: Duration::from_secs(600),
+            heartbeats: coswitch_dispatcher::watch::Heartbeats::default(),
             mean_time_between_failures: None,
         },
         scheduler: Settings {
