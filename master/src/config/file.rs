@@ -242,7 +242,7 @@ pub struct SchedulerPart {
     pub local: Option<Leaf<Local>>,
 }
 
-/// A partition: nodes of its own, and how long jobs run there.
+/// A partition: nodes of its own, how long jobs run there, and whose.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct PartitionPart {
@@ -254,6 +254,13 @@ pub struct PartitionPart {
     /// The longest time limit of a job there, and that of a job that gives none; as the job says if left out.
     #[serde(default)]
     pub time_limit: Option<Leaf<Duration>>,
+    /// Its jobs are taken before those of partitions with a lower one; 0 if left out.
+    #[serde(default)]
+    pub priority: Option<Leaf<Priority>>,
+    /// The users who may submit to it, by name or number, besides root; all if left out.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<Leaf<String>>>")]
+    pub users: Option<Spanned<Vec<Leaf<String>>>>,
 }
 
 fn names_or_numbers(_: &mut SchemaGenerator) -> Schema {

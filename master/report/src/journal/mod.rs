@@ -25,4 +25,5 @@ pub use file::{FILE_NAME, JournalError, archive, each, missing_archive, read, sa
 /// Since version 18 jobs survive the daemons of their nodes. Since version 19 a cluster may be divided, and
 /// jobs wait in queues of groups. Since version 20 the journal of a cluster that stays is compacted.
 /// Since version 21 jobs in memory take slices. Since version 22 it has what accounts need: users and dates.
-pub const VERSION: u32 = 22;
+/// Since version 23 partitions have priorities and users.
+pub const VERSION: u32 = 23;
