@@ -6,7 +6,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -62,6 +62,8 @@ pub(crate) struct Master {
     pub(crate) carried: JoinHandle<Result<(), SessionError>>,
     /// See [`DaemonEvent::Alive`].
     pub(crate) heard: Arc<AtomicU64>,
+    /// See [`Request::Alive`].
+    pub(crate) every: Arc<AtomicU32>,
 }
 
 struct App {
@@ -99,6 +101,7 @@ pub(crate) struct Control {
     /// What it has asked.
     asked: InOrder<Asked>,
     heard: Arc<AtomicU64>,
+    every: Arc<AtomicU32>,
     /// Answers on their way up the tree.
     gathering: Gathering,
     /// Of the primitives. It outlives a master, but not the daemon.
@@ -133,6 +136,7 @@ impl Control {
             generation: 0,
             asked: InOrder::default(),
             heard: Arc::default(),
+            every: Arc::default(),
             gathering,
             global: primitives::Memory::default(),
             program: None,
@@ -216,7 +220,7 @@ impl Control {
                         self.node.tell(took_over);
                     }
                     self.generation = master.generation;
-                    (self.asked, self.heard) = (InOrder::default(), master.heard);
+                    (self.asked, self.heard, self.every) = (InOrder::default(), master.heard, master.every);
                     self.gathering = Gathering::new(self.node.config.node);
                     self.memory.forget();
                     self.load = None;
@@ -310,9 +314,10 @@ impl Control {
                 self.node.tell(DaemonEvent::Allowed { exceeded });
             }
             Request::Examine { program } => self.examine(program),
-            Request::Alive { heard, clock } => {
+            Request::Alive { heard, clock, every } => {
                 self.node.events.on_heard(heard);
                 self.node.slices.on_reading(&clock);
+                self.on_rate(every);
             }
             Request::Hello { .. } | Request::Shutdown | Request::Leave | Request::Replace(_) => {}
         }

@@ -61,6 +61,13 @@ impl Outbox {
         }
     }
 
+    /// A heartbeat, besides those of the session.
+    pub(crate) fn beat(&self, heard: u64) {
+        if let Some(session) = &self.state().session {
+            let _ = session.send(DaemonEvent::Alive { heard });
+        }
+    }
+
     /// What other daemons say as well.
     pub(crate) fn pass(&self, said: Vec<Said>) {
         self.state().by_session(said);

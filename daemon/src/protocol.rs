@@ -58,12 +58,15 @@ pub enum Request {
     PassOn(Box<Multicast>),
     /// End every application, remove what is left of them, and exit.
     Shutdown,
-    /// Sent every [`HEARTBEAT`].
+    /// Sent every [`HEARTBEAT`], unless the session rests.
     Alive {
         /// The number of the last event of this daemon that has reached the master, with all before it.
         heard: u64,
         /// For the [`Asked::Strobe`]s and [`Asked::Slices`].
         clock: Reading,
+        /// Until the next one, both ends send one in so many of their heartbeats. Where this is less than
+        /// before, the daemon answers with one at once.
+        every: u32,
     },
     /// A limit for the memory that the node's jobs hold together; `None` lifts it. While the jobs hold more,
     /// the ranks of the running ones are stopped on this node. Answered by [`DaemonEvent::Allowed`].
@@ -127,7 +130,7 @@ pub enum DaemonEvent {
     Memory(MemoryUse),
     /// Sent once a second while jobs take slices: the warm switches of the node since the event before.
     Slices(SliceUse),
-    /// Sent every [`HEARTBEAT`].
+    /// Sent every [`HEARTBEAT`], or as seldom as [`Request::Alive`] says.
     Alive {
         /// The number of the last request that has reached an application here, with all before it.
         heard: u64,

@@ -6,7 +6,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -379,12 +379,19 @@ async fn accept_masters(
         };
         let (events, to_head) = unbounded_channel();
         let (incoming, requests) = unbounded_channel();
-        let heard = Arc::new(AtomicU64::new(0));
-        let so_far = Arc::clone(&heard);
-        let alive = move || DaemonEvent::Alive { heard: so_far.load(Ordering::Relaxed) };
+        let (heard, every) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU32::new(1)));
+        let (so_far, in_so_many, mut beats) = (Arc::clone(&heard), Arc::clone(&every), 0);
+        let alive = move || {
+            beats += 1;
+            let is_due = beats >= in_so_many.load(Ordering::Relaxed);
+            is_due.then(|| {
+                beats = 0;
+                DaemonEvent::Alive { heard: so_far.load(Ordering::Relaxed) }
+            })
+        };
         let carried = session::carry(stream, to_head, incoming, alive, config.stop_after);
         let carried = sessions.spawn(carried);
-        if masters.send(Master { generation, requests, events, carried, heard }).is_err() {
+        if masters.send(Master { generation, requests, events, carried, heard, every }).is_err() {
             return;
         }
     }

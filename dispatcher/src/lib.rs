@@ -11,6 +11,7 @@ mod fence;
 pub mod protocol;
 pub mod provisioning;
 pub mod sessions;
+pub mod watch;
 pub mod ways;
 
 use std::time::Instant;

@@ -6,6 +6,7 @@ mod primitives;
 pub(crate) mod programs;
 pub mod replace;
 mod strobes;
+mod watching;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +19,6 @@ use std::{
 };
 
 use coswitch_daemon::{
-    node_clock::{Boot, Reading},
     pki::Identity,
     protocol::{AppRequest, Asked, DaemonEvent, HeldCopy, Inventory, Member, Request, Said},
     session::{self, Heard, SessionError, SessionThread, awake},
@@ -34,6 +34,7 @@ use crate::{
     app::Input,
     protocol::NodeEvent,
     provisioning::Address,
+    watch::Heartbeats,
     ways::{Sent, Ways},
 };
 
@@ -138,8 +139,8 @@ impl Inboxes {
 
 impl Sessions {
     /// Connects to all daemons, as the cluster's master of this generation, and makes them connect to each
-    /// other. A daemon that is silent for `lost_after` is given up. Nodes that are `absent` have none, for
-    /// the reason given: they count as lost.
+    /// other. A daemon that is silent for `lost_after` is given up; `heartbeats` says how it is heard. Nodes
+    /// that are `absent` have none, for the reason given: they count as lost.
     ///
     /// # Errors
     /// [`ConnectError`]
@@ -148,7 +149,7 @@ impl Sessions {
         absent: &[(NodeId, String)],
         identity: &Identity,
         generation: u64,
-        lost_after: Duration,
+        (lost_after, heartbeats): (Duration, Heartbeats),
         events: UnboundedSender<NodeEvent>,
     ) -> Result<Self, ConnectError> {
         let thread = SessionThread::start().map_err(ConnectError::Thread)?;
@@ -187,6 +188,9 @@ impl Sessions {
         }
         members.iter().for_each(|member| sessions.let_pass_on(member.node));
         sessions.outgoing().by_operations(Operations::on_all_known);
+        if heartbeats == Heartbeats::Tree {
+            sessions.watch();
+        }
         Ok(sessions)
     }
 
@@ -236,16 +240,12 @@ impl Sessions {
         {
             let mut inboxes = self.inboxes();
             inboxes.members.insert(node, Member { node, incarnation, data });
-            self.outgoing().ways.listen(node);
+            self.outgoing().listen(node);
             inboxes.lost_again.remove(&node);
             inboxes.inventories.remove(&node);
         }
-        let (routing, ways) = (self.routing(), Arc::clone(&self.outgoing));
-        let boot = Boot::own();
-        let alive = move || {
-            let heard = ways.lock().expect("no panic while holding it").ways.heard_of(node);
-            Request::Alive { heard, clock: Reading::own(&boot) }
-        };
+        let (routing, beating) = (self.routing(), Arc::clone(&self.outgoing));
+        let alive = move || beating.lock().expect("no panic while holding it").beat(node);
         self.thread.spawn(async move {
             let carried = session::carry(stream, outgoing, incoming, alive, master.lost_after);
             let routed = routing.route(node, incarnation, from_daemon);

@@ -199,6 +199,22 @@ impl Ways {
         if is_late { line.again(node).collect() } else { Sent::new() }
     }
 
+    /// The nodes that the tree reaches, where they are too many to be asked one by one.
+    #[must_use]
+    pub fn on_tree(&self) -> BTreeSet<NodeId> {
+        let passing = self.lines.iter().filter(|(_, line)| line.passing().is_some());
+        let nodes: BTreeSet<NodeId> = passing.map(|(node, _)| *node).collect();
+        if nodes.len() > self.radix as usize { nodes } else { BTreeSet::new() }
+    }
+
+    /// These nodes have answered something that they were asked at this time: as good as a heartbeat of then.
+    pub fn on_answered(&mut self, nodes: &BTreeSet<NodeId>, asked: Instant) {
+        for node in nodes {
+            let line = self.line(*node);
+            line.beat = line.beat.map(|beat| beat.max(asked));
+        }
+    }
+
     /// Whether all of these nodes, but for lost ones, have given a heartbeat since then.
     #[must_use]
     pub fn are_heard<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>, since: Instant) -> bool {

@@ -8,7 +8,7 @@ mod inspect;
 mod primitives;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     env, panic,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
@@ -26,6 +26,7 @@ use coswitch_dispatcher::{
         virtual_nodes::{self, VirtualNodes, VirtualRequest},
     },
     sessions::Sessions,
+    watch::Heartbeats,
 };
 use coswitch_policies::{
     Bytes, CopyRule, Epoch, JobId, NodeId,
@@ -105,6 +106,8 @@ pub struct ClusterSpec {
     pub standing: bool,
     /// What the first directory of the store takes; `None`: as much as there is.
     pub store_max: Option<Bytes>,
+    /// By which way nodes are heard.
+    pub heartbeats: Heartbeats,
 }
 
 /// More jobs than any test launches.
@@ -120,6 +123,7 @@ pub struct TestCluster {
     sessions: Sessions,
     /// Of the master of the sessions.
     generation: u64,
+    heartbeats: Heartbeats,
     nodes: VirtualNodes,
     leftovers: Leftovers,
     runtime: Runtime,
@@ -130,6 +134,8 @@ pub struct TestCluster {
     pub jobs: BTreeMap<JobId, LaunchedJob>,
     /// Nodes whose session has failed, with the reason.
     pub lost: BTreeMap<NodeId, String>,
+    /// Nodes that are not heard.
+    pub silent: BTreeSet<NodeId>,
 }
 
 /// Runs a test on a cluster of `nodes` nodes.
@@ -198,7 +204,7 @@ impl TestCluster {
             &[],
             nodes.identity(),
             1,
-            PATIENCE,
+            (PATIENCE, cluster_spec.heartbeats),
             to_cluster,
         ));
         let (report_to, reports) = unbounded_channel();
@@ -208,6 +214,7 @@ impl TestCluster {
             stores,
             sessions: connected.expect("the daemons answer"),
             generation: 1,
+            heartbeats: cluster_spec.heartbeats,
             nodes,
             leftovers,
             runtime,
@@ -216,6 +223,7 @@ impl TestCluster {
             node_events,
             jobs: BTreeMap::new(),
             lost: BTreeMap::new(),
+            silent: BTreeSet::new(),
         }
     }
 
@@ -411,7 +419,12 @@ impl TestCluster {
             Err(_) => return false,
             Ok(Ok((job, report))) => self.on_report(job, report),
             Ok(Err(Some(NodeEvent::Back { node }))) => drop(self.lost.remove(&node)),
-            Ok(Err(Some(NodeEvent::Lost { node, reason }))) => drop(self.lost.insert(node, reason)),
+            Ok(Err(Some(NodeEvent::Lost { node, reason }))) => {
+                self.silent.remove(&node);
+                self.lost.insert(node, reason);
+            }
+            Ok(Err(Some(NodeEvent::Silent { node }))) => drop(self.silent.insert(node)),
+            Ok(Err(Some(NodeEvent::Heard { node, .. }))) => drop(self.silent.remove(&node)),
             Ok(Err(_)) => {}
         }
         true

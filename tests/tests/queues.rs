@@ -140,3 +140,37 @@ fn users_park_and_resume_jobs_that_have_nodes_of_their_own() {
     assert_ne!(master.user(&["wait", "long"]).code, Some(0));
     end(master);
 }
+
+/// A node each. The first is for another user than root, who may use any.
+const PARTITIONS: &str = r#"
+cluster: {nodes: 2, memory: 200MiB, store: "{store}"}
+scheduler:
+  policy: batch
+  partitions: [{name: slow, nodes: [0], users: [daemon]}, {name: fast, nodes: [1], priority: 3}]
+"#;
+
+#[test]
+fn a_job_of_the_partition_of_higher_priority_overtakes_one_that_keeps_others_waiting() {
+    let mut master = serve(PARTITIONS);
+    let runs = |master: &Master, name: &str| state(master, name) == "running";
+    for (name, partition) in [("first", "slow"), ("second", "slow"), ("urgent", "fast")] {
+        accepted(&submit(&master, &["--name", name, "--partition", partition], ENDLESS));
+        if name != "second" {
+            master.wait_until("the next job", STEP_LIMIT, |master| runs(master, name));
+        }
+    }
+    assert_eq!(state(&master, "second"), "waiting", "its partition has no node left");
+    accepted(&submit(&master, &["--name", "last", "--partition", "fast"], ENDLESS));
+    // It keeps the second one waiting now, whose partition has its node again.
+    assert_eq!(master.user(&["cancel", "first"]).code, Some(0));
+    assert_ne!(master.user(&["wait", "first"]).code, Some(0));
+    assert_eq!(state(&master, "second"), "waiting");
+    assert_eq!(master.user(&["cancel", "urgent"]).code, Some(0));
+    for name in ["last", "second"] {
+        master.wait_until("both jobs", STEP_LIMIT, |master| runs(master, name));
+        assert_eq!(master.user(&["cancel", name]).code, Some(0));
+    }
+    let unknown = submit(&master, &["--partition", "fsat"], ENDLESS);
+    assert!(unknown.code == Some(2) && format!("{unknown:?}").contains("fsat"), "{unknown:?}");
+    end(master);
+}

@@ -30,6 +30,14 @@ impl Control {
         }
     }
 
+    /// The session has one in so many of its heartbeats from now on. Where that is more often than before,
+    /// the master has not got an answer by the tree, and asks by the session.
+    pub(super) fn on_rate(&self, every: u32) {
+        if self.every.swap(every, Ordering::Relaxed) > every {
+            self.node.events.beat(self.heard.load(Ordering::Relaxed));
+        }
+    }
+
     /// Sends answers to the daemon above, or to the master.
     pub(super) fn send_on(&self, onward: impl IntoIterator<Item = Onward>) {
         for (place, said) in onward {

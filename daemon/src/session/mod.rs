@@ -161,13 +161,13 @@ async fn greet_daemon(
     }
 }
 
-/// Carries messages both ways until the peer has gone or `outgoing` has ended, which is `Ok`. Sends `alive`
-/// every heartbeat, and gives up a peer that is silent for `patience`.
+/// Carries messages both ways until the peer has gone or `outgoing` has ended, which is `Ok`. Asks `alive`
+/// every heartbeat for something to send, and gives up a peer that is silent for `patience`.
 pub async fn carry<Out, In>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     outgoing: UnboundedReceiver<Out>,
     incoming: UnboundedSender<Heard<In>>,
-    alive: impl Fn() -> Out,
+    alive: impl FnMut() -> Option<Out>,
     patience: Duration,
 ) -> Result<(), SessionError>
 where
@@ -226,7 +226,7 @@ async fn next<In: DeserializeOwned>(
 async fn send<Out: Serialize>(
     mut writer: impl AsyncWrite + Unpin,
     mut outgoing: UnboundedReceiver<Out>,
-    alive: impl Fn() -> Out,
+    mut alive: impl FnMut() -> Option<Out>,
     patience: Duration,
 ) -> Result<(), SessionError> {
     let mut beat = interval(HEARTBEAT);
@@ -234,7 +234,10 @@ async fn send<Out: Serialize>(
     loop {
         let message = tokio::select! {
             message = outgoing.recv() => message,
-            _ = beat.tick() => Some(alive()),
+            _ = beat.tick() => match alive() {
+                None => continue,
+                alive => alive,
+            },
         };
         let Some(message) = message else {
             debug!("control session ends");

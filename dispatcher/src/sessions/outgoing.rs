@@ -1,21 +1,34 @@
 //! What goes to the daemons, by whatever way.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
 
-use coswitch_daemon::protocol::{Asked, Member, Request};
+use coswitch_daemon::{
+    node_clock::{Boot, Reading},
+    protocol::{Asked, Member, Request},
+};
 use coswitch_policies::{
     NodeId,
-    primitives::{self, Operations},
+    primitives::{self, Operation, Operations},
 };
 use tokio::sync::{Notify, mpsc::UnboundedSender};
 
-use crate::ways::{RADIX, Sent, Ways};
+use crate::{
+    watch::{Answered, Watch},
+    ways::{RADIX, Sent, Ways},
+};
 
 /// Locked after [`super::Inboxes`] where both are.
 pub(super) struct Outgoing {
     pub(super) requests: BTreeMap<NodeId, UnboundedSender<Request>>,
     pub(super) ways: Ways,
     pub(super) operations: Operations,
+    pub(super) watch: Watch,
+    generation: u64,
+    boot: Boot,
     /// An operation may be over.
     pub(super) over: Arc<Notify>,
 }
@@ -23,7 +36,8 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new(generation: u64) -> Self {
         let (ways, operations) = (Ways::new(RADIX, generation), Operations::new(generation));
-        Self { requests: BTreeMap::new(), ways, operations, over: Arc::default() }
+        let (watch, boot, over) = (Watch::default(), Boot::own(), Arc::default());
+        Self { requests: BTreeMap::new(), ways, operations, watch, generation, boot, over }
     }
 
     pub(super) fn send(&self, requests: Sent) {
@@ -52,7 +66,55 @@ impl Outgoing {
         self.by_operations(|operations| operations.on_daemon(node, incarnation));
     }
 
+    /// The node has another daemon.
+    pub(super) fn listen(&mut self, node: NodeId) {
+        self.ways.listen(node);
+        self.watch.forget(node);
+    }
+
+    /// The heartbeat of a session, whose time has come.
+    pub(super) fn beat(&mut self, node: NodeId) -> Option<Request> {
+        let every = self.watch.on_beat(node)?;
+        Some(self.alive(node, every))
+    }
+
+    fn alive(&self, node: NodeId, every: u32) -> Request {
+        Request::Alive { heard: self.ways.heard_of(node), clock: Reading::own(&self.boot), every }
+    }
+
+    fn ask_singly(&self, nodes: BTreeSet<NodeId>) {
+        self.send(nodes.into_iter().map(|node| (node, self.alive(node, 1))).collect());
+    }
+
+    /// A period begins: asks all nodes that the tree reaches, if they are many.
+    pub(super) fn ask_all(&mut self) {
+        let members = self.operations.members();
+        let nodes: BTreeSet<NodeId> =
+            self.ways.on_tree().into_iter().filter(|node| members.contains_key(node)).collect();
+        let singly = self.watch.on_period(&nodes);
+        self.ask_singly(singly);
+        if !nodes.is_empty() {
+            let (number, sent) = self.operations.start(nodes.clone(), Operation::follows(self.generation));
+            self.watch.on_asked(Instant::now(), number, nodes);
+            self.by_operations(|_| sent);
+        }
+    }
+
+    /// The time for answers is over.
+    pub(super) fn end_question(&mut self) {
+        let Some(number) = self.watch.question() else { return };
+        self.by_operations(|operations| operations.give_up(number));
+        let outcome = self.operations.test_event(number);
+        if let Some(Answered { by, asked, singly }) =
+            outcome.and_then(|outcome| self.watch.on_outcome(&outcome))
+        {
+            self.ways.on_answered(&by, asked);
+            self.ask_singly(singly);
+        }
+    }
+
     pub(super) fn lose(&mut self, node: NodeId) {
+        self.watch.forget(node);
         self.by_ways(|ways| ways.on_lost(node));
         self.by_operations(|operations| operations.on_lost(node));
     }

@@ -18,7 +18,8 @@ async fn a_node_that_does_not_answer_delays_the_return_of_no_other() {
     let (master, daemon) = (authority.member().unwrap(), authority.member().unwrap());
     let (events, _heard) = unbounded_channel();
     let absent = [(NodeId(0), "it died".into()), (NodeId(1), "it died".into())];
-    let sessions = Sessions::connect(&[], &absent, &master, 1, LOST_AFTER, events).await.unwrap();
+    let patience = (LOST_AFTER, Heartbeats::default());
+    let sessions = Sessions::connect(&[], &absent, &master, 1, patience, events).await.unwrap();
     let cut_off = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let waiting = tokio::spawn({
         let (sessions, address) = (sessions.clone(), address(0, &cut_off));

@@ -128,6 +128,25 @@ fn a_node_is_heard_by_its_heartbeats_and_a_lost_one_is_not_waited_for() {
 }
 
 #[test]
+fn an_answer_is_as_good_as_a_heartbeat_of_the_time_of_its_question() {
+    let (now, mut ways) = (Instant::now(), ways(2, 4));
+    let (asked, later) = (now + Duration::from_secs(1), now + Duration::from_secs(2));
+    let all: BTreeSet<NodeId> = list(0..4).into_iter().collect();
+    ways.on_answered(&all, asked);
+    assert!(ways.are_heard(&all, later), "there was no heartbeat yet");
+    for node in &all {
+        let _ = ways.on_heard(now, *node, 0);
+    }
+    ways.on_answered(&all, asked);
+    assert!(ways.are_heard(&all, asked) && !ways.are_heard(&all, later));
+    assert_eq!(ways.on_tree(), all);
+    let _ = ways.on_silent(NodeId(1));
+    assert_eq!(ways.on_tree(), list([0, 2, 3]).into_iter().collect());
+    let _ = ways.on_lost(NodeId(3));
+    assert_eq!(ways.on_tree(), BTreeSet::new(), "two are asked one by one");
+}
+
+#[test]
 fn equal_requests_in_a_row_are_one() {
     let ask = |node, number| Output::Ask(NodeId(node), request(number));
     let mut outputs = vec![ask(1, 5), ask(2, 5), ask(3, 6), ask(4, 5)].into_iter().peekable();
@@ -320,5 +339,35 @@ proptest! {
         for daemon in cluster.daemons.iter().filter(|daemon| !daemon.is_dead) {
             prop_assert_eq!(&daemon.asked, &daemon.done);
         }
+    }
+}
+
+proptest! {
+    /// The nodes of a job are a group of the control multicast (ParPar, paper 000 §2.7): each of them has the
+    /// request once, no other node carries it out, and one passes it on only where it lies on the way.
+    #[test]
+    fn a_request_to_the_nodes_of_a_job_is_for_these_alone(
+        radix in 1u32..9,
+        nodes in 1u32..200,
+        job in prop::collection::btree_set(0u32..200, 1..60),
+    ) {
+        let job: Vec<NodeId> = job.into_iter().filter(|node| *node < nodes).map(NodeId).collect();
+        let mut ways = ways(radix, nodes);
+        let (mut reached, mut on_the_way) = (Vec::new(), ways.send(Instant::now(), &job, &asked(0)));
+        prop_assert!(on_the_way.len() <= radix as usize, "as many messages of the master as it has children");
+        while let Some((node, request)) = on_the_way.pop() {
+            let Request::PassOn(part) = request else {
+                reached.push(node);
+                continue;
+            };
+            let tree = ControlTree::new(radix, nodes, BTreeSet::new());
+            prop_assert!(part.to.keys().all(|target| tree.passes(node, *target)));
+            prop_assert!(!part.to.is_empty());
+            reached.extend(part.number_for(node, 1).map(|_| node));
+            let parts = part.parts_below(Place::Node(node)).into_iter();
+            on_the_way.extend(parts.map(|(next, part)| (next, Request::PassOn(Box::new(part)))));
+        }
+        reached.sort_unstable();
+        prop_assert_eq!(reached, job);
     }
 }

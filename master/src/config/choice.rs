@@ -1,6 +1,9 @@
 //! The values of a run file that are one of a few words.
 
-use coswitch_dispatcher::protocol::{Delivery, Wait};
+use coswitch_dispatcher::{
+    protocol::{Delivery, Wait},
+    watch::Heartbeats,
+};
 use coswitch_policies::{
     Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
@@ -253,6 +256,11 @@ pub enum Encryption {
 choice!(Encryption, "setting of encryption", {
     "on" => Encryption::On,
     "off" => Encryption::Off,
+});
+
+choice!(Heartbeats, "way of heartbeats", {
+    "sessions" => Heartbeats::Sessions,
+    "tree" => Heartbeats::Tree,
 });
 
 choice!(Wait, "way of waiting", {

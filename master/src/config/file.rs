@@ -3,7 +3,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use coswitch_dispatcher::protocol::{Delivery, Wait};
+use coswitch_dispatcher::{
+    protocol::{Delivery, Wait},
+    watch::Heartbeats,
+};
 use coswitch_policies::{
     Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
@@ -73,6 +76,11 @@ pub struct ClusterPart {
     /// How long a node may be silent, with its connection open, before it counts as lost; 10min if left out.
     #[serde(default)]
     pub lost_after: Option<Leaf<Duration>>,
+    /// How the master hears that its nodes live. `sessions`: each has a heartbeat a second. `tree`: where
+    /// there are more than eight, one question a second to all of them, by the tree of daemons, and few
+    /// heartbeats; `sessions` if left out.
+    #[serde(default)]
+    pub heartbeats: Option<Leaf<Heartbeats>>,
     /// How long the jobs of a node wait for a master that is silent, with its connection open; 24h if left
     /// out.
     #[serde(default)]
@@ -237,7 +245,7 @@ pub struct SchedulerPart {
     pub local: Option<Spanned<LocalPart>>,
 }
 
-/// A partition: nodes of its own, and how long jobs run there.
+/// A partition: nodes of its own, how long jobs run there, and whose.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct PartitionPart {
@@ -249,6 +257,13 @@ pub struct PartitionPart {
     /// The longest time limit of a job there, and that of a job that gives none; as the job says if left out.
     #[serde(default)]
     pub time_limit: Option<Leaf<Duration>>,
+    /// Its jobs are taken before those of partitions with a lower one; 0 if left out.
+    #[serde(default)]
+    pub priority: Option<Leaf<Priority>>,
+    /// The users who may submit to it, by name or number, besides root; all if left out.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<Leaf<String>>>")]
+    pub users: Option<Spanned<Vec<Leaf<String>>>>,
 }
 
 fn names_or_numbers(_: &mut SchemaGenerator) -> Schema {

@@ -10,6 +10,7 @@ use coswitch_daemon::node::Tier;
 use coswitch_dispatcher::{
     protocol::{Delivery, Wait},
     provisioning::{hosts::Host, slurm::Allocation},
+    watch::Heartbeats,
 };
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Capacity, Cluster, Estimate, JobId, JobSpec, NodeId, Oracle, Packing,
@@ -80,6 +81,9 @@ pub struct ClusterConfig {
     /// After so long a silence a node counts as lost.
     #[serde(default = "lost_after")]
     pub lost_after: Duration,
+    /// By which way nodes are heard.
+    #[serde(default)]
+    pub heartbeats: Heartbeats,
     /// After so long a silence of the master a node ends its jobs.
     #[serde(default = "stop_after")]
     pub stop_after: Duration,

@@ -46,7 +46,8 @@ pub(super) async fn drive(
 ) -> anyhow::Result<Outcome> {
     let (node_events, mut from_nodes) = unbounded_channel();
     let (reports, mut from_jobs) = unbounded_channel();
-    let (mut addresses, lost_after) = (nodes.addresses(), jobs.cluster.lost_after);
+    let mut addresses = nodes.addresses();
+    let patience = (jobs.cluster.lost_after, jobs.cluster.heartbeats);
     let absent = match &origin {
         Origin::TakenOver { absent, .. } => absent.clone(),
         Origin::Run | Origin::Served | Origin::Resumed(_) => Vec::new(),
@@ -59,7 +60,7 @@ pub(super) async fn drive(
         Origin::Run | Origin::Served => 1,
     };
     let sessions =
-        Sessions::connect(&addresses, &absent, nodes.identity(), generation, lost_after, node_events.clone())
+        Sessions::connect(&addresses, &absent, nodes.identity(), generation, patience, node_events.clone())
             .await?;
     let (run, out) = (options.run.clone(), options.out.clone());
     let standing = matches!(origin, Origin::Served | Origin::TakenOver { .. });

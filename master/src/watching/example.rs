@@ -58,6 +58,7 @@ pub(crate) fn status(nodes: u32) -> Status {
         store: vec![],
         copies: 0,
         lost_after: Duration::ZERO,
+        heartbeats: coswitch_dispatcher::watch::Heartbeats::default(),
         stop_after: Duration::ZERO,
         mean_time_between_failures: None,
     };

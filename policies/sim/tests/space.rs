@@ -48,6 +48,8 @@ fn divided(queue: QueueName, allocator: AllocatorName) -> SpaceSharing {
         running,
         hours: None,
         time_limit: None,
+        rank: 0,
+        users: None,
     };
     let layout = Layout {
         partition: None,

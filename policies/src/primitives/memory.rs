@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Address, Answer, BLOCKS_MAX, Members, Message, Number, Operation, Report, Request, Roster, SharedBytes,
-    Value,
+    Address, Answer, BLOCKS_MAX, FOLLOWED, Members, Message, Number, Operation, Report, Request, Roster,
+    SharedBytes, Value,
 };
 
 /// See the module.
@@ -97,6 +97,7 @@ impl Memory {
             return None;
         }
         self.generation = generation;
+        self.set(FOLLOWED, generation.cast_signed());
         match request {
             Request::Describe => Some(self.report()),
             Request::Forget { number } => {

@@ -65,6 +65,9 @@ pub const BLOCKS_MAX: usize = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Address(pub u32);
 
+/// The generation of the master that the node follows lies here.
+pub const FOLLOWED: Address = Address(u32::MAX);
+
 /// The place of an operation in the one order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Number {
@@ -113,6 +116,13 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Asks whether nodes follow the master of this generation: what is not answered is not heard.
+    #[must_use]
+    pub const fn follows(generation: u64) -> Self {
+        let (variable, value) = (FOLLOWED, generation.cast_signed());
+        Self::Compare { variable, comparison: Comparison::Equal, value, write: None }
+    }
+
     /// Whether nodes have to hold it until it is decided.
     #[must_use]
     pub const fn changes_memory(&self) -> bool {

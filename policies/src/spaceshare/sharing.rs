@@ -118,6 +118,22 @@ impl SpaceSharing {
         queues.get(usize::from(queue.0)).map(|queue| queue.name.as_str())
     }
 
+    /// How early its jobs are taken: those of a queue with a higher rank before the others.
+    #[must_use]
+    pub fn rank_of(&self, queue: QueueId) -> i32 {
+        let queues = self.sets.as_ref().map(|sets| &sets.layout.queues);
+        queues.and_then(|queues| queues.get(usize::from(queue.0))).map_or(0, |queue| queue.rank)
+    }
+
+    /// Why a queue takes no jobs of the user with this number, if so.
+    #[must_use]
+    pub fn refuses(&self, queue: QueueId, user: u32) -> Option<String> {
+        let queue = self.sets.as_ref()?.layout.queues.get(usize::from(queue.0))?;
+        let users = queue.users.as_ref().filter(|_| !queue.takes_jobs_of(user))?;
+        let names = users.iter().map(|user| user.name.as_str()).collect::<Vec<_>>().join(", ");
+        Some(format!("the partition `{}` takes jobs of these users alone: {names}", queue.name))
+    }
+
     /// The node of a unit of the machine.
     #[must_use]
     pub fn node_of(&self, unit: u32) -> NodeId {

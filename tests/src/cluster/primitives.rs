@@ -1,6 +1,6 @@
 //! Operations on the global memory of the daemons.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, process::Command};
 
 use coswitch_dispatcher::{
     provisioning::Provisioning,
@@ -50,6 +50,27 @@ impl TestCluster {
         self.runtime.block_on(outcome).expect("only this caller knows of it")
     }
 
+    /// The nodes that have answered the last question of the master to all nodes.
+    pub fn resting(&self) -> BTreeSet<NodeId> {
+        self.sessions.resting()
+    }
+
+    /// Nothing reaches a node from the head node, or it does again. The kernel is told that another machine
+    /// has its address.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn cut_session(&self, node: NodeId, is_cut: bool) {
+        let addresses = self.nodes.addresses();
+        let address = addresses.iter().find(|address| address.node == node).expect("there is such a node");
+        let (ip, elsewhere) = (address.control.ip().to_string(), "02:00:00:00:00:01");
+        let cut = ["neigh", "replace", &ip, "lladdr", elsewhere, "nud", "permanent", "dev", "br0"];
+        let mend = ["neigh", "del", &ip, "dev", "br0"];
+        let arguments = if is_cut { cut.as_slice() } else { &mend };
+        let status = Command::new("ip").args(arguments).status().expect("ip runs");
+        assert!(status.success(), "ip {arguments:?}: {status}");
+    }
+
     /// Another master comes to all nodes: the sessions of the one before end with whatever is on its way.
     ///
     /// # Panics
@@ -58,7 +79,8 @@ impl TestCluster {
         self.generation += 1;
         let (events, node_events) = unbounded_channel();
         let (addresses, identity) = (self.nodes.addresses(), self.nodes.identity());
-        let connect = Sessions::connect(&addresses, &[], identity, self.generation, PATIENCE, events);
+        let patience = (PATIENCE, self.heartbeats);
+        let connect = Sessions::connect(&addresses, &[], identity, self.generation, patience, events);
         let connected = self.runtime.block_on(connect);
         (self.sessions, self.node_events) = (connected.expect("the daemons answer"), node_events);
     }

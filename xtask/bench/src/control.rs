@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use coswitch_daemon::protocol::Wait;
-use coswitch_dispatcher::{protocol::Order, ways::RADIX};
+use coswitch_dispatcher::{protocol::Order, watch::Heartbeats, ways::RADIX};
 use coswitch_policies::{
     Bytes, NodeId,
     control_tree::{ControlTree, Place},
@@ -48,6 +48,43 @@ pub(crate) fn measure(nodes: u32) -> Result<Vec<Figure>> {
         let name = format!("{nodes} daemons up and connected to the master");
         Ok([vec![Figure::plain(name, started.as_secs_f64(), "s")], figures].concat())
     })
+}
+
+/// What idle daemons cost where each session has all of its heartbeats, and where one question goes to all
+/// by the tree, in turns.
+pub(crate) fn heartbeats(rounds: u32, nodes: u32) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for round in 1..=rounds {
+        for (heartbeats, what) in [(Heartbeats::Sessions, "sessions"), (Heartbeats::Tree, "tree")] {
+            let (used, resting) = apart(|| idle(heartbeats, nodes))?;
+            let seconds = IDLE_FOR.as_secs_f64();
+            let name =
+                format!("{nodes} idle daemons heard by `{what}`, round {round}: packets to the master");
+            let detail = format!(
+                "{:.0} from it; {:.1} KB/s to it, {:.1} KB/s from it; processor time: master {:.1} ms/s, \
+                 daemons {:.0} ms/s; {resting} sessions rest",
+                used.sent_packets / seconds,
+                used.bytes / seconds / 1e3,
+                used.sent_bytes / seconds / 1e3,
+                used.master / seconds * 1e3,
+                used.daemons / seconds * 1e3
+            );
+            figures.push(Figure::plain(name, used.packets / seconds, "/s").of(detail));
+        }
+    }
+    Ok(figures)
+}
+
+fn idle(heartbeats: Heartbeats, nodes: u32) -> Result<(Use, usize)> {
+    let _room = Neighbours::make_room().context("the kernel's table of neighbours cannot be made larger")?;
+    let stage = Stage::heard_by(heartbeats, nodes, MEMORY)?;
+    thread::sleep(SETTLE);
+    let before = Use::now(&stage)?;
+    thread::sleep(IDLE_FOR);
+    let used = Use::now(&stage)?.since(&before);
+    let resting = stage.resting();
+    stage.strike()?;
+    Ok((used, resting))
 }
 
 fn on_stage(stage: &Stage, nodes: u32) -> Result<Vec<Figure>> {

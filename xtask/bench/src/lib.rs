@@ -57,7 +57,7 @@ struct Arguments {
     /// Pairs to measure, instead of the benchmark's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// The numbers of nodes, instead of the benchmark's own, for `control`, `slices` and `launch-curve`.
+    /// The numbers of nodes, instead of the benchmark's own, for `control`, `heartbeats`, `slices` and `launch-curve`.
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=512))]
     nodes: Vec<u32>,
@@ -100,6 +100,9 @@ enum Name {
     Memory,
     /// Packets and processor time of the master and of many daemons, idle and when a set stops and goes on
     Control,
+    /// Packets and processor time of the master and of many idle daemons, heard by their sessions and by the
+    /// tree
+    Heartbeats,
     /// A cluster that stays: daemons up on virtual nodes, by ssh, in Slurm; a planned restart; a lost node;
     /// copies of snapshots, forecasts
     Standing,
@@ -121,7 +124,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 21] = [
+    const SINGLE: [Name; 22] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
@@ -135,6 +138,7 @@ impl Name {
         Name::Store,
         Name::Memory,
         Name::Control,
+        Name::Heartbeats,
         Name::Standing,
         Name::Local,
         Name::Mixes,
@@ -164,6 +168,11 @@ impl Name {
             Name::Links => links::measure(rounds.unwrap_or(7)),
             Name::Control => {
                 let each = nodes(&[control::NODES]).into_iter().map(control::measure);
+                Ok(each.collect::<Result<Vec<_>>>()?.concat())
+            }
+            Name::Heartbeats => {
+                let of = |nodes| control::heartbeats(rounds.unwrap_or(3), nodes);
+                let each = nodes(&[control::NODES]).into_iter().map(of);
                 Ok(each.collect::<Result<Vec<_>>>()?.concat())
             }
             Name::Standing => standing::measure(rounds.unwrap_or(5)),

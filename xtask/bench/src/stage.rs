@@ -20,6 +20,7 @@ use coswitch_dispatcher::{
         virtual_nodes::{self, VirtualNodes, VirtualRequest},
     },
     sessions::Sessions,
+    watch::Heartbeats,
 };
 use coswitch_policies::{Bytes, CopyRule, JobId, NodeId, Rate, local::Technique, strobe::Rows};
 use tempfile::TempDir;
@@ -74,12 +75,17 @@ impl Stage {
         rate: Option<Rate>,
         links: LinkRules,
     ) -> Result<Self> {
-        Self::start(count, memory, rate, links, None)
+        Self::start(count, memory, rate, links, None, Heartbeats::default())
     }
 
     /// The same whose nodes favour ranks by a technique.
     pub(crate) fn favouring(local: Option<Technique>, count: u32, memory: Bytes) -> Result<Self> {
-        Self::start(count, memory, None, LinkRules::default(), local)
+        Self::start(count, memory, None, LinkRules::default(), local, Heartbeats::default())
+    }
+
+    /// The same whose nodes are heard by this way.
+    pub(crate) fn heard_by(heartbeats: Heartbeats, count: u32, memory: Bytes) -> Result<Self> {
+        Self::start(count, memory, None, LinkRules::default(), None, heartbeats)
     }
 
     fn start(
@@ -88,6 +94,7 @@ impl Stage {
         rate: Option<Rate>,
         links: LinkRules,
         local: Option<Technique>,
+        heartbeats: Heartbeats,
     ) -> Result<Self> {
         static STAGES: AtomicU32 = AtomicU32::new(0);
         let run = format!("bench-{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
@@ -114,7 +121,8 @@ impl Stage {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (events, node_events) = unbounded_channel();
         let addresses = nodes.addresses();
-        let sessions = Sessions::connect(&addresses, &[], nodes.identity(), 1, PATIENCE, events);
+        let patience = (PATIENCE, heartbeats);
+        let sessions = Sessions::connect(&addresses, &[], nodes.identity(), 1, patience, events);
         let sessions = runtime.block_on(sessions)?;
         let node_events = Mutex::new(node_events);
         Ok(Self { sessions, nodes, runtime, node_events, jobs: AtomicU32::new(0), dir })
@@ -255,6 +263,11 @@ impl Stage {
                 _ => {}
             }
         }
+    }
+
+    /// How many sessions rest.
+    pub(crate) fn resting(&self) -> usize {
+        self.sessions.resting().len()
     }
 
     /// The process ids of the daemons.

@@ -203,6 +203,7 @@ impl Reader {
             store,
             copies,
             lost_after: self.patience("cluster.lost_after", part.lost_after.as_ref()).unwrap_or(lost_after()),
+            heartbeats: self.optional("cluster.heartbeats", part.heartbeats.as_ref()).unwrap_or_default(),
             stop_after: self.patience("cluster.stop_after", part.stop_after.as_ref()).unwrap_or(stop_after()),
             mean_time_between_failures: self
                 .optional("cluster.mean_time_between_failures", part.mean_time_between_failures.as_ref())

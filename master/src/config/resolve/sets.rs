@@ -6,20 +6,21 @@ use std::fmt::Display;
 use coswitch_policies::{
     ConfigError, NodeId, Policy,
     spaceshare::{
-        layout::{Layout, LayoutError, QueueLayout},
+        layout::{Layout, LayoutError, QueueLayout, QueueUser},
         machine::MachineError,
         sharing::{NodeSets, SpaceSharing},
     },
 };
 use coswitch_report::words::span;
 use miette::SourceSpan;
+use nix::unistd::{Uid, User};
 use serde_yaml::Spanned;
 
 use super::{Context, Reader};
 use crate::config::{
     file::{JobPart, SchedulerPart},
     job_set::{ClusterConfig, Job, Settings},
-    leaf::Leaf,
+    leaf::{Leaf, Priority},
     problem::Problem,
     tree::span_at,
 };
@@ -116,7 +117,8 @@ impl Reader {
         }
     }
 
-    /// The time limits of partitions; `None` where something else divides the cluster as well.
+    /// Time limits, priorities and users of partitions; `None` where something else divides the cluster as
+    /// well.
     fn read_partitions(&mut self, part: &SchedulerPart, layout: &mut Layout) -> Option<()> {
         let Some(partitions) = &part.partitions else { return Some(()) };
         let mut others = part.divided().into_iter();
@@ -126,10 +128,35 @@ impl Reader {
             return None;
         }
         for ((index, partition), queue) in partitions.value.iter().enumerate().zip(&mut layout.queues) {
-            let field = format!("scheduler.partitions[{index}].time_limit");
-            queue.time_limit = self.limit(&field, partition.value.time_limit.as_ref());
+            let (part, path) = (&partition.value, format!("scheduler.partitions[{index}]"));
+            queue.time_limit = self.limit(&format!("{path}.time_limit"), part.time_limit.as_ref());
+            let priority = self.optional(&format!("{path}.priority"), part.priority.as_ref());
+            let Priority(priority) = priority.unwrap_or_default();
+            (queue.rank, queue.priority) = (priority, priority.into());
+            let users = part.users.as_ref();
+            queue.users = users.map(|users| self.users(&format!("{path}.users"), users));
         }
         Some(())
+    }
+
+    /// The users of a partition.
+    fn users(&mut self, field: &str, users: &Spanned<Vec<Leaf<String>>>) -> Vec<QueueUser> {
+        if users.value.is_empty() {
+            let problem = Problem::new(field, span_at(&users.referenced), "it takes jobs of no user");
+            self.refuse(problem.help("name a user, or leave `users` out: then it takes jobs of all"));
+        }
+        let mut found = Vec::new();
+        for (place, leaf) in users.value.iter().enumerate() {
+            match user(leaf.text().trim()) {
+                Some(user) => found.push(user),
+                None => {
+                    let why = format!("this machine has no user `{}`", leaf.text());
+                    let problem = Problem::new(format!("{field}[{place}]"), leaf.span(), why);
+                    self.refuse(problem.help("name users as `getent passwd` lists them, or by number"));
+                }
+            }
+        }
+        found
     }
 
     /// Checks the queue and the group that a job names, and gives it the time limit of its queue.
@@ -189,6 +216,17 @@ impl Reader {
         self.refuse(problem);
         false
     }
+}
+
+/// The user of this name or number.
+fn user(text: &str) -> Option<QueueUser> {
+    let known = match text.parse() {
+        Ok(number) => User::from_uid(Uid::from_raw(number)),
+        Err(_) => User::from_name(text),
+    };
+    let known = known.ok().flatten().map(|user| QueueUser { name: user.name, number: user.uid.as_raw() });
+    // A number need not have a name.
+    known.or_else(|| Some(QueueUser { name: text.into(), number: text.parse().ok()? }))
 }
 
 impl ClusterConfig {

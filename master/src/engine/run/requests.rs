@@ -77,7 +77,8 @@ impl Run {
 
     fn submit(&mut self, user: User, jobs: Vec<Submission>) -> Result<Reply, Refusal> {
         if user != User::ROOT {
-            return Err(Refusal::NotServed { user: user.0 });
+            // The nearer reason first: it will be there when jobs of other users are run, too.
+            return Err(self.closed_to(user, &jobs).unwrap_or(Refusal::NotServed { user: user.0 }));
         }
         let (living, most) = (self.living_jobs(), JOBS_MAX as usize);
         if living + jobs.len() > most {
@@ -110,6 +111,15 @@ impl Run {
         let submitted = accepted.iter().map(named).collect();
         self.release(&accepted);
         Ok(Reply::Submitted(submitted))
+    }
+
+    /// The first of these jobs whose partition takes none of this user.
+    fn closed_to(&self, user: User, jobs: &[Submission]) -> Option<Refusal> {
+        let divided = self.scheduler.config().space.as_ref()?;
+        (1..).zip(jobs).find_map(|(number, Submission { job, .. })| {
+            let why = divided.refuses(job.home(divided).ok()?, user.0)?;
+            Some(Refusal::BadJob { number, name: job.name.clone(), why })
+        })
     }
 
     fn living_jobs(&self) -> usize {

@@ -20,6 +20,7 @@ mod balanced;
 mod chance;
 mod draining;
 mod parking;
+mod partitions;
 mod requests;
 
 const NODES: u32 = 2;
@@ -63,6 +64,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             store: vec![],
             copies: 0,
             lost_after: Duration::from_secs(600),
+            heartbeats: coswitch_dispatcher::watch::Heartbeats::default(),
             stop_after: Duration::from_secs(600),
             mean_time_between_failures: None,
         },

@@ -38,6 +38,10 @@ pub(super) enum Event {
     NotReached(u64, NodeId, super::network::Wire),
     /// The master of this generation starts an operation on the global memory.
     Operation(u64),
+    /// It asks all nodes whether they follow it, by the tree.
+    Period(u64),
+    /// The time for their answers is over.
+    Answers(u64),
     /// A timer of its run core.
     Due(u64),
     /// It reads the next report of its dispatchers.

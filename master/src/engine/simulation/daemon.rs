@@ -39,6 +39,9 @@ pub(super) struct Daemon {
     pub(super) generation: u64,
     /// What the master has asked.
     pub(super) asked: InOrder<Asked>,
+    /// One in so many heartbeats of the session is sent; those since the last one.
+    pub(super) every: u32,
+    pub(super) beats: u32,
     pub(super) global: Memory,
     pub(super) released: VecDeque<(JobId, String)>,
     pub(super) allowance: Option<Allowance>,
@@ -62,6 +65,8 @@ impl Daemon {
             following,
             generation: 0,
             asked: InOrder::default(),
+            every: 1,
+            beats: 0,
             global: Memory::default(),
             released: VecDeque::new(),
             allowance: None,
@@ -138,7 +143,8 @@ impl Daemon {
                 unreachable!("no daemon of the simulation is replaced")
             }
             Request::Shutdown | Request::Leave => self.end(ctx),
-            Request::Alive { heard, .. } => {
+            Request::Alive { heard, every, .. } => {
+                self.on_rate(ctx, every);
                 let again = self.machine.saying.on_heard(ctx.instant(), heard);
                 if !again.is_empty() {
                     ctx.say(|| format!("{} is not heard after {heard}", self.node));

@@ -11,6 +11,7 @@ use coswitch_daemon::protocol::{Inventory, Request};
 use coswitch_dispatcher::{
     app::{self, Adoption, App},
     protocol::{LaunchSpec, NodeEvent, Report},
+    watch::{Heartbeats, Watch},
     ways::Ways,
 };
 use coswitch_policies::{
@@ -73,6 +74,7 @@ pub(super) struct Master {
     /// Wires to the nodes that it has connected to.
     pub(super) wires: BTreeMap<NodeId, Wire>,
     pub(super) ways: Ways,
+    pub(super) watch: Watch,
     /// Of its last strobe.
     pub(super) rows: Option<Rows>,
     /// As it has set them last.
@@ -123,6 +125,7 @@ impl Head {
             generation,
             wires: BTreeMap::new(),
             ways: Ways::new(ctx.plan.radix, generation),
+            watch: Watch::default(),
             rows: None,
             common: None,
             operations: Operations::new(generation),
@@ -186,6 +189,9 @@ impl Head {
         let Some(master) = &mut self.master else { return };
         master.by_operations(ctx, Operations::on_all_known);
         ctx.after(Duration::ZERO, Event::Operation(master.generation));
+        if ctx.plan.heartbeats == Heartbeats::Tree {
+            ctx.after(Duration::ZERO, Event::Period(master.generation));
+        }
         let settings = RunSettings { run: "sim".into(), standing: true, ..RunSettings::default() };
         let set = settings::job_set(&ctx.plan);
         let run = if master.generation == 1 {

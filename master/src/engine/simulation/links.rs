@@ -58,7 +58,7 @@ impl Daemon {
         if let Some(before) = self.machine.follow(answer, generation) {
             ctx.close(before);
         }
-        self.asked = InOrder::default();
+        (self.asked, self.every, self.beats) = (InOrder::default(), 1, 0);
         self.load = None;
         ctx.send(answer, Message::ToHead(DaemonEvent::Welcome { node: self.node, incarnation: self.life }));
         ctx.listen(wire, ctx.plan.stop_after);

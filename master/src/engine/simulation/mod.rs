@@ -15,6 +15,7 @@ mod context;
 mod daemon;
 mod dispatchers;
 mod head;
+mod heartbeats;
 mod links;
 mod machine;
 mod network;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coswitch_dispatcher::watch::Heartbeats;
 use coswitch_policies::{NodeId, Residency, Rotation, SwitchOrder};
 use coswitch_sim::Seed;
 
@@ -89,6 +90,7 @@ pub(super) struct Plan {
     pub(super) nodes: u32,
     /// Of the tree of daemons; with the greatest, requests go to each node by its session.
     pub(super) radix: u32,
+    pub(super) heartbeats: Heartbeats,
     pub(super) quantum: Duration,
     pub(super) order: SwitchOrder,
     pub(super) residency: Residency,
@@ -127,6 +129,7 @@ impl Plan {
             seed,
             nodes,
             radix: [1, 2, 16][(seed / 4 % 3) as usize],
+            heartbeats: [Heartbeats::Tree, Heartbeats::Sessions][(seed / 12 % 2) as usize],
             quantum: millis(dice.between(300, 3000)),
             order: [SwitchOrder::Sequential, SwitchOrder::Overlapped, SwitchOrder::Prefetch]
                 [dice.between(0, 2) as usize],

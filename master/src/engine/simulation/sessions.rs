@@ -103,6 +103,7 @@ impl Head {
         master.welcome.insert(node);
         master.members.insert(node, incarnation);
         master.ways.listen(node);
+        master.watch.forget(node);
         master.inventories.remove(&node);
         master.lost_again.remove(&node);
         ctx.listen(wire, ctx.plan.lost_after);
@@ -314,6 +315,7 @@ impl Head {
         if incarnation != master.members.get(&node).copied() {
             return;
         }
+        master.watch.forget(node);
         let around = master.ways.on_lost(node);
         master.send(ctx, around);
         master.by_operations(ctx, |operations| operations.on_lost(node));

@@ -78,6 +78,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             allocation: None,
             encryption: None,
             lost_after: plan.lost_after,
+            heartbeats: plan.heartbeats,
             stop_after: plan.stop_after,
             mean_time_between_failures: plan.mean_time_between_failures,
         },

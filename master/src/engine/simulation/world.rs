@@ -3,10 +3,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_daemon::{
-    node_clock::{Boot, Reading},
-    protocol::{DaemonEvent, Request},
-};
 use coswitch_policies::{JobId, NodeId, SimTime, strobe::Rows};
 use coswitch_report::journal::RunOutcome;
 
@@ -15,7 +11,7 @@ use super::{
     context::{Context, Event},
     daemon::Daemon,
     head::Head,
-    network::{Message, Place, Purpose, Wire},
+    network::{Place, Purpose, Wire},
     plan::{Fault, Plan, Wish, millis},
 };
 use crate::engine::run::Input;
@@ -175,6 +171,8 @@ impl World {
             Event::TooLate(..)
             | Event::NotReached(..)
             | Event::Operation(_)
+            | Event::Period(_)
+            | Event::Answers(_)
             | Event::Due(_)
             | Event::Report(_)
             | Event::Note(..)
@@ -209,6 +207,8 @@ impl World {
                 head.on_not_reached(ctx, node, wire);
             }
             Event::Operation(generation) if is_master(generation) => head.on_operation(ctx),
+            Event::Period(generation) if is_master(generation) => head.on_period(ctx),
+            Event::Answers(generation) if is_master(generation) => head.on_answers(ctx),
             Event::Due(generation) if is_master(generation) => head.on_due(ctx),
             Event::Report(generation) if is_master(generation) => head.on_report(ctx),
             Event::Note(generation, job) if is_master(generation) => head.on_note(ctx, job),
@@ -216,6 +216,8 @@ impl World {
             Event::TooLate(..)
             | Event::NotReached(..)
             | Event::Operation(_)
+            | Event::Period(_)
+            | Event::Answers(_)
             | Event::Due(_)
             | Event::Report(_)
             | Event::Note(..)
@@ -304,17 +306,16 @@ impl World {
         let message = match wire.back {
             false => {
                 let Place::Node(node) = self.ctx.net.receiver(wire) else { unreachable!("a daemon") };
-                let heard = self.head.master.as_ref().map_or(0, |master| master.ways.heard_of(node));
-                Message::ToDaemon(Request::Alive { heard, clock: Reading::own(&Boot::default()) })
+                self.head.beat(node)
             }
             true => {
                 let Place::Node(node) = self.ctx.net.receiver(wire.other()) else { unreachable!("a daemon") };
-                let daemon = &self.daemons[node.0 as usize];
-                let is_own = daemon.machine.session == Some(wire);
-                Message::ToHead(DaemonEvent::Alive { heard: if is_own { daemon.asked.heard() } else { 0 } })
+                self.daemons[node.0 as usize].beat(wire)
             }
         };
-        self.ctx.send(wire, message);
+        if let Some(message) = message {
+            self.ctx.send(wire, message);
+        }
         self.ctx.after(HEARTBEAT, Event::Beats(wire));
     }
 

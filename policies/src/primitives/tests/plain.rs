@@ -272,3 +272,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_master_asks_all_nodes_at_once_whether_they_follow_it() {
+    let mut cluster = Cluster::new(3);
+    assert_eq!(cluster.outcome(0..3, Operation::follows(1)), carried_out());
+    cluster.follow(2);
+    assert_eq!(cluster.outcome(0..3, Operation::follows(2)), carried_out());
+    assert_eq!(cluster.outcome(0..3, Operation::follows(1)), refused_by(0..3), "that was the one before");
+    // One that does not answer holds nothing up for longer than the caller waits.
+    cluster.silent.insert(node(1));
+    let number = cluster.start(0..3, Operation::follows(2));
+    assert_eq!(cluster.master.test_event(number), None);
+    let sent = cluster.master.give_up(number);
+    assert!(sent.is_empty(), "there is nothing to decide");
+    let late = Outcome::Dropped { refused: BTreeSet::new(), lost: BTreeSet::new(), late: nodes([1]) };
+    assert_eq!(cluster.master.test_event(number), Some(late));
+    assert_eq!(cluster.outcome([0, 2], put(X, 1)), carried_out());
+}

@@ -140,6 +140,28 @@ pub struct QueueLayout {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(skip))]
     pub time_limit: Option<Duration>,
+    /// Its priority: jobs of a queue with a higher one are taken before those of the others, in any order.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub rank: i32,
+    /// The users, besides root, whose jobs it takes; those of all if none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub users: Option<Vec<QueueUser>>,
+}
+
+/// A user of the machine on which the master runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueUser {
+    pub name: String,
+    pub number: u32,
+}
+
+/// The number of root, for whom no partition is closed.
+const ROOT: u32 = 0;
+
+const fn is_zero(rank: &i32) -> bool {
+    *rank == 0
 }
 
 impl QueueLayout {
@@ -147,8 +169,15 @@ impl QueueLayout {
     #[must_use]
     pub fn of_group(group: &GroupLayout) -> Self {
         let (name, group) = (group.name.clone(), group.name.clone());
-        let (nodes, running, hours, time_limit) = (None, None, None, None);
-        Self { name, group, priority: 0, nodes, running, hours, time_limit }
+        let (nodes, running, hours, time_limit, users) = (None, None, None, None, None);
+        Self { name, group, priority: 0, nodes, running, hours, time_limit, rank: 0, users }
+    }
+
+    /// Whether it takes jobs of the user with this number.
+    #[must_use]
+    pub fn takes_jobs_of(&self, user: u32) -> bool {
+        let is_one = |users: &Vec<QueueUser>| users.iter().any(|one| one.number == user);
+        user == ROOT || self.users.as_ref().is_none_or(is_one)
     }
 
     #[must_use]

@@ -24,6 +24,8 @@ fn example() -> Layout {
         running: None,
         hours: None,
         time_limit: None,
+        rank: 0,
+        users: None,
     };
     Layout {
         partition: None,

@@ -61,11 +61,16 @@ impl Scheduler {
         ranks.iter().rposition(|rank| *rank == highest).map_or(0, |last| last + 1)
     }
 
-    /// The queue of a policy with few rows: the highest first, else first come first served.
+    /// The queue of a policy with few rows: jobs of the partition of the highest priority first, then those
+    /// of the highest priority of their own, else first come first served.
     pub(super) fn order_queue(&mut self) {
-        if !self.priorities.is_empty() && self.queue.len() > 1 {
-            let priorities = &self.priorities;
-            let of = |job: &JobId| Reverse(priorities.get(job).copied().unwrap_or_default());
+        let (space, homes, priorities) = (self.space.as_ref(), &self.homes, &self.priorities);
+        if self.queue.len() > 1 && !(priorities.is_empty() && homes.is_empty()) {
+            let of = |job: &JobId| {
+                let queue = homes.get(job).copied().unwrap_or_default();
+                let rank = space.map_or(0, |space| space.rank_of(queue));
+                (Reverse(rank), Reverse(priorities.get(job).copied().unwrap_or_default()))
+            };
             self.queue.make_contiguous().sort_by_key(of);
         }
     }

@@ -124,6 +124,11 @@ impl Space {
         }
     }
 
+    /// See [`SpaceSharing::rank_of`].
+    pub(super) fn rank_of(&self, queue: QueueId) -> i32 {
+        self.sharing.rank_of(queue)
+    }
+
     /// The most nodes that a job of this queue may have, where it cannot have as many as it needs. In a group
     /// it may lie closer than in the whole cluster.
     pub(super) fn too_wide(

@@ -336,3 +336,31 @@ fn wrong_settings_are_refused() {
         "job-0 rejected: needs 3 nodes, and the allocator gives a job 2 at most\nall done\n"
     );
 }
+
+/// Two partitions: nodes 0 and 1, and nodes 2 and 3. The second one has a higher priority.
+fn partitions(queue: QueueName) -> SpaceSharing {
+    let part = |name: &str, nodes: [u32; 2]| (name.to_owned(), nodes.map(|node| node.to_string()).to_vec());
+    let mut layout = Layout::of_partitions(&[part("any", [0, 1]), part("urgent", [2, 3])]);
+    layout.queues[1].rank = 5;
+    let sets = NodeSets { layout, nodes: (0..4).map(NodeId).collect(), start: Daytime::default() };
+    SpaceSharing { sets: Some(Box::new(sets)), ..SpaceSharing::of(queue, AllocatorName::FirstFit) }
+}
+
+#[test]
+fn jobs_of_a_partition_of_higher_priority_are_taken_first() {
+    let mut desk = desk_of(partitions(QueueName::Fcfs));
+    desk.queue(2, 100);
+    // It keeps waiting whatever is behind it.
+    desk.queue(2, 100);
+    desk.queue_at_night(1, 100);
+    assert_eq!(desk.nodes(), [(0, vec![0, 1]), (2, vec![2])], "that of the second partition goes first");
+    // The partition comes before the priority of a job, which counts within it.
+    let priorities = vec![(JobId(4), 9), (JobId(3), 1)];
+    desk.tell(SchedulerEvent::Prioritized { priorities });
+    desk.queue_at_night(2, 100);
+    desk.queue(1, 100);
+    desk.queue_at_night(1, 100);
+    assert_eq!(desk.nodes(), [(0, vec![0, 1]), (2, vec![2])], "job 3 waits for both nodes");
+    let ahead = |job| desk.scheduler.node_wait(desk.now, JobId(job)).unwrap().ahead;
+    assert_eq!([3, 5, 4, 1].map(ahead), [0, 1, 2, 3]);
+}
