@@ -1,7 +1,7 @@
 //! XFER-AND-SIGNAL, TEST-EVENT and COMPARE-AND-WRITE on real daemons, by the tree of daemons: all nodes or
 //! none, also where a daemon stands still or dies, and for the next master.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fs, time::Duration};
 
 use coswitch_policies::{
     NodeId,
@@ -52,6 +52,19 @@ fn signal(cluster: &TestCluster, node: NodeId, signal: Signal) {
     kill(Pid::from_raw(cluster.daemon(node).cast_signed()), signal).expect("it runs");
 }
 
+/// Stops a daemon, and waits until each of its threads has: one that has not might answer.
+fn stop(cluster: &TestCluster, node: NodeId) {
+    signal(cluster, node, Signal::SIGSTOP);
+    let tasks = format!("/proc/{}/task", cluster.daemon(node));
+    let has_stopped = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('T'))
+    };
+    while !fs::read_dir(&tasks).expect("it lives").flatten().all(has_stopped) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn all_nodes_or_none_also_where_a_daemon_amid_the_tree_dies() {
     run_on(NODES, |cluster| {
@@ -67,7 +80,7 @@ fn all_nodes_or_none_also_where_a_daemon_amid_the_tree_dies() {
         assert_eq!(cluster.compare_and_write(&all, WRITTEN, (Equal, 1), None), carried_out());
 
         // Eleven nodes hold it when the inner one dies.
-        signal(cluster, INNER, Signal::SIGSTOP);
+        stop(cluster, INNER);
         let event = cluster.start_transfer(&all, WORD, Value::Word(8), SIGNALS);
         cluster.run_for(Duration::from_millis(1500));
         assert_eq!(cluster.test_event(event), None, "one node has not answered");
@@ -95,7 +108,7 @@ fn the_next_master_ends_what_its_predecessor_has_begun() {
         let all = all();
         assert_eq!(put(cluster, &all, Value::Word(7)), carried_out());
         // One node has not got it, the others hold it.
-        signal(cluster, INNER, Signal::SIGSTOP);
+        stop(cluster, INNER);
         let _begun = cluster.start_transfer(&all, WORD, Value::Word(8), SIGNALS);
         cluster.run_for(Duration::from_millis(1500));
         let inner = Pid::from_raw(cluster.daemon(INNER).cast_signed());

@@ -57,7 +57,8 @@ struct Arguments {
     /// Pairs to measure, instead of the benchmark's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// The numbers of nodes, instead of the benchmark's own, for `control`, `heartbeats`, `slices` and `launch-curve`.
+    /// The numbers of nodes, instead of the benchmark's own, for `control`, `heartbeats`, `slices` and
+    /// `launch-curve`.
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=512))]
     nodes: Vec<u32>,
