@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     answers::{Gathering, Said},
-    app::{AppHandle, NodeServices, Note, SavedPart, Written},
+    app::{AppHandle, NodeServices, Note, Written},
     cgroup::Patience,
     following::{Following, Then},
     memory_news::MemoryNews,
@@ -36,14 +36,14 @@ use crate::{
         SliceUse, Step, StoodStill,
     },
     session::{Heard, SessionError},
-    survival::Record,
 };
 
 mod hand_over;
 mod in_order;
 mod programs;
+mod taking_up;
 
-pub(crate) use hand_over::HandedOver;
+pub(crate) use self::{hand_over::HandedOver, taking_up::job_of};
 
 const RELEASE_LIMIT: Duration = Duration::from_secs(30);
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -493,86 +493,6 @@ impl Control {
         self.node.tell(DaemonEvent::Joined);
     }
 
-    /// Takes up the applications that an earlier daemon of this node has left in the store. What was not
-    /// sealed was never there. Where a run is resumed, all are left as they are where one cannot be.
-    ///
-    /// # Errors
-    /// Where the store cannot be read, or a run cannot be resumed.
-    pub(crate) fn take_up(&mut self) -> anyhow::Result<()> {
-        self.node.store.remove_unfinished_copies();
-        for name in self.node.store.applications()? {
-            if job_of(&name).is_some_and(|job| self.apps.contains_key(&job)) {
-                continue;
-            }
-            let taken_up = job_of(&name).context("no name of a job").and_then(|job| self.take_up_one(job));
-            if let Err(error) = taken_up {
-                if self.node.config.resumes {
-                    return Err(error.context(format!("failed to take up {name}")));
-                }
-                error!(name, error = format!("{error:#}"), "an application could not be taken up");
-                self.node.store.remove(&name)?;
-            }
-        }
-        // Of applications that had not been parked.
-        let is_kept = |name: &str| job_of(name).is_some_and(|job| self.apps.contains_key(&job));
-        Ok(self.node.store.remove_programs_but(is_kept)?)
-    }
-
-    /// Adopts what is whole of that which the daemon before has left. The rest goes on from its snapshots, if
-    /// at all.
-    ///
-    /// # Errors
-    /// Where processes cannot be ended.
-    pub(crate) async fn adopt_survivors(&mut self, records: Vec<Record>) -> anyhow::Result<()> {
-        for record in records {
-            let (job, held) = (record.part.job, Held::by(record.part.job, &record.part.launch));
-            match AppHandle::survive(Arc::clone(&self.node), record).await {
-                Ok((handle, task)) => {
-                    info!(%job, "an application has survived the daemon before");
-                    self.node.store.remove_unsealed(&job.to_string())?;
-                    drop(self.apps.insert(job, App { handle, task, held, is_released: false }));
-                }
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    warn!(%job, error, "an application has survived in part, and is ended");
-                    self.end_survivor(job).await?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn end_survivor(&self, job: JobId) -> anyhow::Result<()> {
-        self.node.running.leave(job);
-        self.node.plane.ask(|done| Command::RemoveApp(job, done)).await;
-        let (node, name) = (Arc::clone(&self.node), job.to_string());
-        tokio::task::spawn_blocking(move || {
-            Record::remove(&node.config.name(), job)?;
-            let cgroup = node.cgroup.job(&name)?;
-            cgroup.kill()?;
-            cgroup.thaw()?;
-            cgroup.wait_empty(RELEASE_LIMIT)?;
-            cgroup.remove()?;
-            Ok(node::remove_tree(&node.config.shm(job))?)
-        })
-        .await
-        .expect("it does not panic")
-    }
-
-    fn take_up_one(&mut self, job: JobId) -> anyhow::Result<()> {
-        let store = &self.node.store;
-        let name = job.to_string();
-        store.remove_unsealed(&name)?;
-        let epoch = *store.sealed_epochs(&name)?.first().context("nothing of it was sealed")?;
-        let saved = SavedPart::of(&store.snapshot(&name, epoch)?)?;
-        let saved = saved.context("an earlier version of coswitch has sealed it")?;
-        let held = saved.held(job);
-        let (handle, task) = AppHandle::take_up(Arc::clone(&self.node), job, saved, Epoch(epoch))?;
-        self.apps.insert(job, App { handle, task, held, is_released: false });
-        info!(%job, epoch, "an application was taken up");
-        Ok(())
-    }
-
     /// Ends all applications.
     pub(crate) async fn end_all(&mut self, remains: Remains) {
         let apps = std::mem::take(&mut self.apps);
@@ -592,10 +512,4 @@ impl Control {
 /// The answer of a node that holds nothing of an application.
 fn nothing(generation: u64) -> AppEvent {
     AppEvent::Holds(Box::new(Holding { generation, ..Holding::default() }))
-}
-
-/// The job whose snapshots have this name.
-pub(crate) fn job_of(name: &str) -> Option<JobId> {
-    let job = JobId(name.rsplit_once('-')?.1.parse().ok()?);
-    (job.to_string() == name).then_some(job)
 }

@@ -107,7 +107,7 @@ impl Part {
         }
     }
 
-    /// Tells what the node scheduler has counted since it was told last.
+    /// Reports what the node scheduler has counted of the job since the last report.
     pub(super) async fn tell_counted(&self) {
         if let Some(counted) = self.node.scheduling.count(self.job).await {
             self.tell(AppEvent::Scheduled(Box::new(counted)));

@@ -20,9 +20,9 @@
 //! Ten times a second it learns as well what each task [uses](measure): processor time, memory, faults and
 //! bytes. No technique goes by that; a report shows how far the kernel carries decisions out.
 //!
-//! What the scheduler [counts](counting) of a job's tasks is told to the master. It remembers its last
-//! moments as well: of each job that ends, a stretch of them lies beside the job's output, for the picture of
-//! a report.
+//! What the scheduler [counts](counting) of a job's tasks goes to the master. The scheduler remembers its
+//! last moments as well: of each job that ends, a stretch of them lies beside the job's output, for the
+//! picture of a report.
 
 mod clock;
 mod counting;

@@ -300,7 +300,7 @@ impl Model {
         self.feed(Input::Event(NodeId(node), event));
     }
 
-    /// The daemon is killed: its processes end, what it was told is forgotten, what it has sealed stays.
+    /// The daemon is killed: its processes end, requests are forgotten, and sealed snapshots stay.
     pub(super) fn lose(&mut self, node: u32) {
         let park = self.story.app.launch.park;
         let daemon = &mut self.daemons[node as usize];
