@@ -61,7 +61,7 @@ pub(super) struct Rank {
     last: Sight,
     /// Its polls when a message woke it; it has not polled since.
     woken: Option<u64>,
-    /// A message has arrived that it has not taken.
+    /// A message has arrived that it has not taken, and may want.
     has_message: bool,
 }
 
@@ -119,6 +119,12 @@ impl Rank {
             (phase, _) => phase,
         };
         events
+    }
+
+    /// It has had its processor for a whole slice: it does not want a message that it has left alone for so
+    /// long. Else one that came as it began to compute would favour it for ever.
+    pub(super) fn on_slice_over(&mut self) -> Option<TaskEvent> {
+        std::mem::take(&mut self.has_message).then_some(TaskEvent::MessagesTaken { task: self.task })
     }
 }
 
@@ -178,6 +184,15 @@ mod tests {
         assert_eq!(came(sight(Doing::Sleeps, 1)), [arrived], "before that it has polled and found nothing");
         let received = Sight { received: 1, ..sight(Doing::Sleeps, 1) };
         assert_eq!(came(received), [arrived, taken]);
+    }
+
+    #[test]
+    fn a_message_that_a_rank_leaves_alone_for_a_whole_slice_waits_no_more() {
+        let mut rank = rank();
+        assert_eq!(rank.on_slice_over(), None);
+        rank.look(Sight { arrived: true, ..sight(Doing::Computes, 0) }, true, true);
+        assert_eq!(rank.on_slice_over(), Some(TaskEvent::MessagesTaken { task: TASK }));
+        assert_eq!(rank.on_slice_over(), None);
     }
 
     #[test]

@@ -319,7 +319,7 @@ impl Shell {
         events.into_iter().for_each(|event| self.tell(event));
         let over: Vec<TaskId> =
             self.slices.iter().filter(|(_, end)| **end <= now).map(|(task, _)| *task).collect();
-        over.into_iter().for_each(|task| self.tell(TaskEvent::QuantumEnd { task }));
+        over.into_iter().for_each(|task| self.end_slice(task));
         if self.timer.is_some_and(|at| at <= now) {
             self.timer = None;
             self.tell(TaskEvent::TimerFired);
@@ -327,6 +327,15 @@ impl Shell {
         self.hold();
         self.set_spins();
         self.set_weights(is_due && self.compete());
+    }
+
+    fn end_slice(&mut self, task: TaskId) {
+        let mut known = self.jobs.values_mut().flat_map(Job::known);
+        let rank = known.find(|(_, known)| known.task == task).map(|(_, known)| &mut known.rank);
+        let left_alone = rank.and_then(Rank::on_slice_over);
+        drop(known);
+        left_alone.into_iter().for_each(|event| self.tell(event));
+        self.tell(TaskEvent::QuantumEnd { task });
     }
 
     fn favoured(&self) -> Vec<TaskId> {
