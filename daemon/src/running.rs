@@ -24,8 +24,10 @@ const STOP_LIMIT: Duration = Duration::from_millis(100);
 /// What the kernel may still count in a slice of a process that it has said to stand still: the end of that,
 /// and packets that it handles meanwhile. 60 µs were seen, once in thousands of slices.
 const STOPPING: Duration = Duration::from_micros(100);
-/// The time between two looks whether they have.
-const LOOK_EVERY: Duration = Duration::from_micros(20);
+/// The time before the first looks whether they have. Later ones are rarer: the thread that looks goes before
+/// ranks, and where daemons share a processor it would keep them from stopping.
+const FIRST_LOOKS: Duration = Duration::from_micros(20);
+const LAST_LOOKS: Duration = Duration::from_millis(5);
 
 /// See the module.
 #[derive(Default)]
@@ -166,7 +168,7 @@ impl State {
         let (enter, leave): (Vec<JobId>, Vec<JobId>) =
             self.jobs.keys().copied().partition(|job| self.may_run(*job));
         let leave: Vec<JobId> = leave.into_iter().filter(|job| self.try_set(*job)).collect();
-        self.await_stop(&leave, began + STOP_LIMIT);
+        self.await_stop(&leave, began);
         self.count_overlap(&enter);
         if !leave.is_empty() {
             self.use_of_slices.switches += 1;
@@ -179,11 +181,10 @@ impl State {
         self.note_use(&leave);
     }
 
-    fn await_stop(&self, jobs: &[JobId], deadline: Instant) {
-        for job in jobs {
-            let Some(stopper) = self.stopper(*job) else { continue };
-            while !stopper.has_stopped() && Instant::now() < deadline {
-                thread::sleep(LOOK_EVERY);
+    fn await_stop(&self, jobs: &[JobId], began: Instant) {
+        for stopper in jobs.iter().filter_map(|job| self.stopper(*job)) {
+            while !stopper.has_stopped() && began.elapsed() < STOP_LIMIT {
+                thread::sleep((began.elapsed() / 2).clamp(FIRST_LOOKS, LAST_LOOKS));
             }
         }
     }
@@ -196,15 +197,17 @@ impl State {
         }
     }
 
-    /// What jobs have used that are about to run again, while they should not have.
+    /// What jobs have used that are about to run again, while they should not have. One whose processes have
+    /// all ended was ending: the kernel counts that as well.
     fn count_overlap(&mut self, jobs: &[JobId]) {
         for job in jobs {
             let Some(before) = self.jobs.get_mut(job).and_then(|present| present.used.take()) else {
                 continue;
             };
-            if let Some(now) = self.stopper(*job).and_then(Stopper::processor_time) {
-                let more = Some(now.saturating_sub(before)).filter(|more| *more > STOPPING);
-                self.use_of_slices.overlap += more.unwrap_or_default();
+            let Some(stopper) = self.stopper(*job) else { continue };
+            let more = stopper.processor_time().unwrap_or_default().saturating_sub(before);
+            if more > STOPPING && stopper.has_processes() {
+                self.use_of_slices.overlap += more;
             }
         }
     }

@@ -48,6 +48,10 @@ impl Stopper {
         read(&self.events).is_none_or(|text| text.lines().any(|line| line == "frozen 1"))
     }
 
+    pub(crate) fn has_processes(&self) -> bool {
+        read(&self.events).is_some_and(|text| text.lines().any(|line| line == "populated 1"))
+    }
+
     /// The processor time of all processes so far, also of those that have ended.
     pub(crate) fn processor_time(&self) -> Option<Duration> {
         counter(&read(&self.times)?, "usage_usec").map(Duration::from_micros)
