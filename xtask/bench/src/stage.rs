@@ -227,6 +227,15 @@ impl Stage {
         self.until(job, |report| *report == Report::Ended(AppOutcome::Succeeded)).map(drop)
     }
 
+    /// Waits until then for the job to end by itself with success. False where it had to be ended.
+    pub(crate) fn ends_by(&self, job: &mut Job, deadline: Instant) -> Result<bool> {
+        match self.until_by(job, deadline, |report| *report == Report::Ended(AppOutcome::Succeeded)) {
+            Ok(_) => Ok(true),
+            Err(_) if Instant::now() >= deadline => self.obey(job, Order::End).map(|_| false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Checkpoints a job that runs; returns for how long it stood still, and what was written.
     pub(crate) fn checkpoint(&self, job: &mut Job) -> Result<(Duration, Bytes)> {
         job.order(Order::Checkpoint);
@@ -250,7 +259,15 @@ impl Stage {
 
     /// Reads reports until the wanted one; a report that rules it out is an error.
     fn until(&self, job: &mut Job, wanted: impl Fn(&Report) -> bool) -> Result<Vec<StepDone>> {
-        let deadline = Instant::now() + PATIENCE;
+        self.until_by(job, Instant::now() + PATIENCE, wanted)
+    }
+
+    fn until_by(
+        &self,
+        job: &mut Job,
+        deadline: Instant,
+        wanted: impl Fn(&Report) -> bool,
+    ) -> Result<Vec<StepDone>> {
         let mut steps = Vec::new();
         loop {
             match self.next(job, deadline)? {
