@@ -138,6 +138,42 @@ fn hosts_that_differ_in_memory_processors_and_store_are_used_as_they_are() {
     });
 }
 
+/// Balanced DTS: of two hosts the slower one has a local task that computes, which counts double.
+#[test]
+fn the_load_of_a_slower_host_counts_for_more() {
+    let run_file = r#"
+cluster:
+  nodes: [{host: alpha, processors: 0}, {host: beta, address: 10.83.0.2, processors: 0, power: 0.5}]
+  memory: 150MiB
+  arena: 32MiB
+scheduler:
+  policy: cosched
+  local: {dts: {mode: balanced, sample_every: 50ms, samples: 4, past_weight: 0, threshold: 0.3}}
+jobs:
+  - name: local
+    ranks: 2
+    memory: 20MiB
+    command: [/bin/sh, -c, "if [ $PMI_RANK = 0 ]; then sleep 7; exit; fi; timeout 7 yes > /dev/null; true"]
+"#;
+    hosts::beside(&NAMES, |hosts| {
+        let ended = Master::on_hosts(hosts, &["run"], run_file).end(RUN_LIMIT, CLEAN_LIMIT);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let balanced = |event: &RunEvent| match &event.kind {
+            Event::SlicesBalanced { loads, load, .. } => {
+                Some((loads.iter().map(|(_, load)| *load).collect(), *load))
+            }
+            _ => None,
+        };
+        let told: Vec<(Vec<u32>, u32)> = ended.events.iter().filter_map(balanced).collect();
+        for (loads, load) in &told {
+            let [fast, slow] = loads[..] else { panic!("{told:?}") };
+            assert!((fast + 2 * slow).div_ceil(2).abs_diff(*load) <= 2, "{told:?}");
+        }
+        // Of a fast host it would be half a task, which moves nothing.
+        assert!(told.iter().any(|(_, load)| (700..=1300).contains(load)), "{told:?}");
+    });
+}
+
 #[test]
 fn a_host_that_lacks_a_processor_is_named() {
     let ended = refused(&two_jobs().replace("[alpha,", "[{host: alpha, processors: 1000},"));

@@ -10,6 +10,7 @@ use coswitch_dispatcher::{
 use coswitch_policies::{
     Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
+    local::explicit::PowerWeight,
     spaceshare::{
         choice::{AllocatorName, QueueName},
         layout::{GroupLayout, PrimeTime, QueueLayout, SetLayout},
@@ -355,6 +356,10 @@ pub struct HostPart {
     /// all if left out.
     #[serde(default)]
     pub processors: Option<Leaf<Processors>>,
+    /// How fast this host is by the fastest one (power weight): time of that one for a serial program by the
+    /// time of this one, above 0 to 1; 1 if left out. DTS in balanced mode weighs the load of the host by it.
+    #[serde(default)]
+    pub power: Option<Leaf<PowerWeight>>,
     /// Where this host keeps images; `cluster.store` if left out.
     #[serde(default)]
     #[schemars(with = "Option<StorePart>")]

@@ -15,7 +15,7 @@ use coswitch_dispatcher::{
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Capacity, Cluster, Estimate, JobId, JobSpec, NodeId, Oracle, Packing,
     Policy, Rate, Residency, Rotation, SchedulerConfig, ShortOfMemory, SimTime, SwitchOrder,
-    local::Technique,
+    local::{Technique, explicit::PowerWeight},
     placement::Shape,
     spaceshare::{
         choice::{AllocatorName, QueueName},
@@ -66,6 +66,9 @@ pub struct ClusterConfig {
     /// The nodes that were asked for their memory, because the run file does not say it.
     #[serde(default)]
     pub memory_asked: BTreeSet<NodeId>,
+    /// How fast node `i` is by the fastest one; empty where all are equally fast.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub power: Vec<PowerWeight>,
     /// The rate of a node's link; `None` is full speed.
     pub rate: Option<Rate>,
     /// Of messages between nodes; `None`: on between machines, off between virtual nodes.
@@ -270,6 +273,12 @@ impl ClusterConfig {
     #[must_use]
     pub fn capacities(&self) -> Cluster {
         self.memory.cluster(self.nodes)
+    }
+
+    /// All nodes, and how fast each is by the fastest one.
+    pub fn powers(&self) -> impl Iterator<Item = (NodeId, PowerWeight)> {
+        let power = |node: u32| self.power.get(node as usize).copied().unwrap_or_default();
+        (0..self.nodes).map(move |node| (NodeId(node), power(node)))
     }
 
     /// Takes over the memory of nodes that were asked for it in the same cluster before.

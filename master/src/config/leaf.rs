@@ -7,7 +7,7 @@
 use std::{borrow::Cow, marker::PhantomData, time::Duration};
 
 use coswitch_daemon::processors;
-use coswitch_policies::{Bytes, Rate, parse_duration};
+use coswitch_policies::{Bytes, Rate, local::explicit::PowerWeight, parse_duration};
 use miette::SourceSpan;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
@@ -191,6 +191,24 @@ impl Quantity for Processors {
             "pattern": "^\\s*[0-9]+(-[0-9]+)?(\\s*,\\s*[0-9]+(-[0-9]+)?)*\\s*$",
             "minimum": 0, "examples": ["0-7,16-23"],
         })
+    }
+}
+
+impl Quantity for PowerWeight {
+    const NAME: &'static str = "PowerWeight";
+    fn read(text: &str) -> Result<Self, Misread> {
+        let weight = text.trim().parse::<f64>().ok().and_then(|weight| Self::try_from(weight).ok());
+        weight.ok_or_else(|| Misread {
+            message: format!("`{text}` is not a speed by that of the fastest host, above 0 and not above 1"),
+            help: Some(
+                "write `1` for the fastest host, and `0.5` for one that takes twice as long for the same \
+                 program"
+                    .into(),
+            ),
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1, "examples": [0.5] })
     }
 }
 

@@ -52,6 +52,7 @@ pub(crate) fn status(nodes: u32) -> Status {
         allocation: None,
         memory: Capacity::OfAll(Bytes::mib(1024)),
         memory_asked: std::collections::BTreeSet::new(),
+        power: Vec::new(),
         rate: None,
         encryption: None,
         arena: None,

@@ -69,6 +69,14 @@ pub(super) const CASES: &[Case] = cases![
         line 7, "scheduler.local.dts.period", ["`1ms` is not from 10ms to 10s"];
     "a slice of no time for ranks": "quantum: 10s" => "local: {dts: {mode: static, parallel: 0ms}}",
         line 7, "scheduler.local.dts.parallel", ["`0ms` is not from 1ms to 10s"];
+    "no power at all": "nodes: 2" => "nodes: [alpha, {host: beta, power: 0}]",
+        line 2, "cluster.nodes[1].power", ["`0` is not a speed by that of the fastest host", "write `1`"];
+    "more power than the fastest": "nodes: 2" => "nodes: [{host: alpha, power: 1.5}]",
+        line 2, "cluster.nodes[0].power", ["above 0 and not above 1", "takes twice as long"];
+    "a power that is no number": "nodes: 2" => "nodes: [{host: alpha, power: half}]",
+        line 2, "cluster.nodes[0].power", ["`half` is not a speed"];
+    "a power that is not finite": "nodes: 2" => "nodes: [{host: alpha, power: .nan}]",
+        line 2, "cluster.nodes[0].power", ["is not a speed"];
     "a ratio below one": "quantum: 10s" => "local: {fcs: {high_ratio: 0.5}}",
         line 7, "scheduler.local.fcs.high_ratio", ["`0.5` is not from 1.0 to 1000.0"];
     "no trial": "quantum: 10s" => "local: {fcs: {trial_slots: 0}}",
@@ -76,6 +84,14 @@ pub(super) const CASES: &[Case] = cases![
     "parameters beside slices": "quantum: 10s" => "slice: 20ms\n  local: {ics: {switches: 5}}",
         line 7, "scheduler.slice", ["leave one of the two out"];
 ];
+
+#[test]
+fn the_power_of_some_hosts_can_be_given() {
+    let nodes = "nodes: [alpha, {host: beta, power: 0.5}, {host: gamma, power: 1}]";
+    let text = VALID.replace("nodes: 2", nodes).replace("  network: {rate: 100Mbit}\n", "");
+    let output = Scene::with(&text).run(&["check"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
 
 #[test]
 fn every_parameter_of_each_technique_can_be_given() {

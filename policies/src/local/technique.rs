@@ -9,7 +9,7 @@ use super::{
     buffered::Buffered,
     demand::Demand,
     dynamic::Dynamic,
-    explicit::{Console, Explicit, Filling, LoadRule, Slices},
+    explicit::{Console, Explicit, Filling, LoadRule, PowerWeight, Slices},
     flexible::{Flexible, FlexibleRule, Thresholds},
     high_priority::HighPriority,
     implicit::Implicit,
@@ -178,16 +178,10 @@ impl Technique {
         }
     }
 
-    /// What sets the slices of these nodes, which count as equally fast; `None`: each sets its own, or the
-    /// run file does.
-    ///
-    /// # Panics
-    /// Never: 1 is a power weight.
-    #[must_use]
-    pub fn console(self, nodes: impl IntoIterator<Item = NodeId>) -> Option<Console> {
+    /// What sets the slices of these nodes; `None`: each sets its own, or the run file does.
+    pub fn console(self, nodes: impl IntoIterator<Item = (NodeId, PowerWeight)>) -> Option<Console> {
         let Self::Dts { mode: DtsMode::Balanced { period, .. }, .. } = self else { return None };
-        let equals = nodes.into_iter().map(|node| (node, 1.0));
-        Some(Console::new(period, equals).expect("1 is a power weight"))
+        Some(Console::new(period, nodes))
     }
 
     /// How long a task spins that may block afterwards.
@@ -264,7 +258,7 @@ mod tests {
 
     #[test]
     fn only_the_balanced_mode_has_a_console_which_begins_as_the_nodes_do() {
-        let nodes = [0, 1].map(NodeId);
+        let nodes = [0, 1].map(|node| (NodeId(node), PowerWeight::FASTEST));
         let console = Technique::DTS_BALANCED.console(nodes).expect("a console");
         assert_eq!(Technique::DTS_BALANCED.common_slices(), Some(console.slices()));
         for other in [Technique::DTS, Technique::DTS_STATIC, Technique::DTS_STOP, Technique::HPDT] {

@@ -351,7 +351,7 @@ pub enum Event {
     /// the processor time that jobs used in slices of others.
     SlicesUsed { node: NodeId, switches: u64, took: Duration, overlap: Duration },
     /// DTS in balanced mode: from now on ranks and local tasks have these slices on all nodes, by the load of
-    /// local tasks of each node that reports, and their mean, in thousandths of a task.
+    /// local tasks of each node that reports, and the mean of load by power weight, in thousandths of a task.
     SlicesBalanced { loads: Vec<(NodeId, u32)>, load: u32, slices: Slices },
     /// A message for the user; the run goes on.
     Warning { text: String },

@@ -197,6 +197,7 @@ impl Reader {
             allocation,
             memory,
             memory_asked,
+            power: self.power(&part.nodes.value),
             rate,
             encryption: self.optional("cluster.network.encryption", encryption),
             arena,

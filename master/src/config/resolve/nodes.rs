@@ -6,7 +6,7 @@ use coswitch_dispatcher::provisioning::{
     hosts::Host,
     slurm::{Allocation, OWN},
 };
-use coswitch_policies::{Bytes, Capacity, NodeId, Rate};
+use coswitch_policies::{Bytes, Capacity, NodeId, Rate, local::explicit::PowerWeight};
 use serde_yaml::Spanned;
 
 use super::{Context, Purpose, Reader};
@@ -116,6 +116,19 @@ impl Reader {
         };
         self.refuse(Problem::new(MEMORY, span_at(&part.nodes.referenced), message).help(help));
         None
+    }
+
+    /// How fast each host is by the fastest one; empty where the file says it of none.
+    pub(super) fn power(&mut self, nodes: &Nodes) -> Vec<PowerWeight> {
+        let Nodes::Hosts(entries) = nodes else { return Vec::new() };
+        if entries.iter().all(|entry| entry.value.0.power.is_none()) {
+            return Vec::new();
+        }
+        let of = |(index, entry): (usize, &Spanned<HostEntry>)| {
+            let field = format!("cluster.nodes[{index}].power");
+            self.optional(&field, entry.value.0.power.as_ref()).unwrap_or_default()
+        };
+        entries.iter().enumerate().map(of).collect()
     }
 
     fn some_memory(&mut self, field: &str, leaf: &Leaf<Bytes>) -> Option<Bytes> {

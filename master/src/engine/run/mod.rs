@@ -181,9 +181,8 @@ pub(super) struct Run {
     rows: Option<Rows>,
     /// The scheduler of each node.
     local: Option<Technique>,
-    /// Of DTS in balanced mode, and the slices as last told to the nodes.
+    /// Of DTS in balanced mode.
     console: Option<Console>,
-    common: Option<Slices>,
     /// Lost nodes.
     down: BTreeMap<NodeId, Down>,
     /// Jobs of which a part is on its way to another node.
@@ -265,7 +264,7 @@ impl Run {
     }
 
     fn before_first_event(set: JobSet, settings: RunSettings) -> anyhow::Result<Self> {
-        let (cluster, config, nodes) = (set.cluster(), set.scheduler_config(), set.cluster.nodes);
+        let (cluster, config) = (set.cluster(), set.scheduler_config());
         let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
         for job in &set.jobs {
             arrivals.entry(job.arrival).or_default().push(job.id);
@@ -290,8 +289,7 @@ impl Run {
             slice: set.scheduler.slice,
             rows: None,
             local: set.scheduler.local,
-            console: set.scheduler.local.and_then(|technique| technique.console((0..nodes).map(NodeId))),
-            common: None,
+            console: set.scheduler.local.and_then(|technique| technique.console(set.cluster.powers())),
             down: BTreeMap::new(),
             moving: BTreeSet::new(),
             partners: BTreeMap::new(),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use coswitch_policies::{JobId, NodeId, strobe::Rows};
+use coswitch_policies::{JobId, NodeId, local::explicit::Console, strobe::Rows};
 use coswitch_report::journal::Event;
 
 use super::{Output, Run, switches::SwitchUnderWay};
@@ -37,20 +37,18 @@ impl Run {
     /// Nodes have daemons that know of no slices.
     pub(super) fn strobe_again(&mut self) {
         self.rows = None;
-        self.common = None;
+        self.console.iter_mut().for_each(Console::tell_again);
     }
 
     /// Tells the nodes the slices that the console has set, where they know others.
     pub(super) fn balance(&mut self) {
-        let Some(console) = self.console.as_ref().filter(|_| self.adoption.is_none()) else { return };
-        let slices = console.slices();
-        if self.common.replace(slices) != Some(slices) {
-            let thousandths = |load: f64| (load * 1000.0).round() as u32;
-            let loads = console.loads().map(|(node, load)| (node, thousandths(load))).collect();
-            let load = thousandths(console.relative_load());
-            self.outputs.push(Output::SetSlices(slices));
-            self.tell(Event::SlicesBalanced { loads, load, slices });
-        }
+        let Some(console) = self.console.as_mut().filter(|_| self.adoption.is_none()) else { return };
+        let Some(slices) = console.to_tell() else { return };
+        let thousandths = |load: f64| (load * 1000.0).round() as u32;
+        let loads = console.loads().map(|(node, load)| (node, thousandths(load))).collect();
+        let load = thousandths(console.relative_load());
+        self.outputs.push(Output::SetSlices(slices));
+        self.tell(Event::SlicesBalanced { loads, load, slices });
     }
 
     pub(super) fn on_load(&mut self, node: NodeId, index: f64) {

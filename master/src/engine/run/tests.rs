@@ -58,6 +58,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             nodes: NODES,
             memory: Capacity::OfAll(Bytes(100 * MIB)),
             memory_asked: BTreeSet::new(),
+            power: Vec::new(),
             rate: None,
             encryption: None,
             arena: None,

@@ -6,7 +6,7 @@ use coswitch_dispatcher::protocol::{Delivery, LaunchSpec, Report, Wait};
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Capacity, Estimate, JobId, NodeId, Oracle, Packing, Policy, ShortOfMemory,
     SimTime,
-    local::Technique,
+    local::{Technique, explicit::PowerWeight},
     spaceshare::choice::{AllocatorName, QueueName},
 };
 use coswitch_report::journal::Event;
@@ -63,6 +63,7 @@ pub(super) fn jobs(plan: &Plan) -> Vec<Job> {
 }
 
 pub(super) fn job_set(plan: &Plan) -> JobSet {
+    let power = |node: u32| PowerWeight::try_from(1.0 / f64::from(node)).expect("at most 1");
     JobSet {
         name: "simulation".into(),
         file: "simulation.yaml".into(),
@@ -71,6 +72,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             nodes: plan.nodes,
             memory: Capacity::OfAll(Bytes(CAPACITY)),
             memory_asked: std::collections::BTreeSet::new(),
+            power: (1..=plan.nodes).map(power).collect(),
             rate: None,
             arena: None,
             store: Vec::new(),

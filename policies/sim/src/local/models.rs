@@ -9,7 +9,7 @@ use coswitch_policies::{
         buffered::Buffered,
         demand::Demand,
         dynamic::Dynamic,
-        explicit::{Console, Explicit, Filling, LoadRule, Slices},
+        explicit::{Console, Explicit, Filling, LoadRule, PowerWeight, Slices},
         flexible::{Flexible, FlexibleRule},
         high_priority::HighPriority,
         implicit::Implicit,
@@ -152,8 +152,8 @@ impl LocalModel {
     /// The console of DTS, where the model has one.
     pub(super) fn console(&self, stations: u32) -> Option<Console> {
         let Self::ExplicitBalanced { period, .. } = *self else { return None };
-        let equals = (0..stations).map(|node| (NodeId(node), 1.0));
-        Some(Console::new(period, equals).expect("1 is a power weight"))
+        let equals = (0..stations).map(|node| (NodeId(node), PowerWeight::FASTEST));
+        Some(Console::new(period, equals))
     }
 
     /// Time between two strobes of the master, where the model needs them.

@@ -5,16 +5,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use thiserror::Error;
 
-use super::Slices;
+use super::{PowerWeight, Slices};
 use crate::NodeId;
 
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ConsoleError {
     #[error("take the load of {0}: it is not one of the console's nodes")]
     Unknown(NodeId),
-    /// Power weights lie above 0 and up to 1; the fastest node has 1.
-    #[error("weigh {node} by {weight}: a power weight lies above 0 and not above 1")]
-    Weight { node: NodeId, weight: f64 },
 }
 
 /// Works in balanced mode; in static mode no node reports its load.
@@ -24,11 +21,13 @@ pub struct Console {
     nodes: BTreeMap<NodeId, Node>,
     announced: f64,
     slices: Slices,
+    /// The slices that live nodes were told last; `None`: some node knows none.
+    told: Option<Slices>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Node {
-    power_weight: f64,
+    power: PowerWeight,
     /// `None`: it was lost, and has not reported since.
     index: Option<f64>,
 }
@@ -37,29 +36,27 @@ struct Node {
 const ANNOUNCED_STEP: f64 = 0.5;
 
 impl Console {
-    /// A console for nodes with these power weights (formula 2.3: time of the fastest node over the node's
-    /// own time for the same serial program, so 1 for all in a cluster of equals), all idle.
-    ///
-    /// # Errors
-    /// Where a weight is not in 0..=1.
-    pub fn new(
-        period: Duration,
-        weights: impl IntoIterator<Item = (NodeId, f64)>,
-    ) -> Result<Self, ConsoleError> {
-        let mut nodes = BTreeMap::new();
-        for (node, weight) in weights {
-            if !(weight > 0.0 && weight <= 1.0) {
-                return Err(ConsoleError::Weight { node, weight });
-            }
-            nodes.insert(node, Node { power_weight: weight, index: Some(0.0) });
-        }
-        Ok(Self { period, nodes, announced: 0.0, slices: Slices::for_load(0.0, period) })
+    /// A console for these nodes, all idle.
+    pub fn new(period: Duration, nodes: impl IntoIterator<Item = (NodeId, PowerWeight)>) -> Self {
+        let idle = |(node, power)| (node, Node { power, index: Some(0.0) });
+        let nodes = nodes.into_iter().map(idle).collect();
+        Self { period, nodes, announced: 0.0, slices: Slices::for_load(0.0, period), told: None }
     }
 
     /// The slices that are broadcast every synchronisation interval.
     #[must_use]
     pub const fn slices(&self) -> Slices {
         self.slices
+    }
+
+    /// The slices, where live nodes were told others or none. It is asked after each event.
+    pub fn to_tell(&mut self) -> Option<Slices> {
+        (self.told.replace(self.slices) != Some(self.slices)).then_some(self.slices)
+    }
+
+    /// Some node knows no slices.
+    pub const fn tell_again(&mut self) {
+        self.told = None;
     }
 
     /// The load index of each node that counts, as it was reported last.
@@ -70,7 +67,7 @@ impl Console {
     /// *RLA*: the mean over the nodes that count of load index by power weight (formula 2.2).
     #[must_use]
     pub fn relative_load(&self) -> f64 {
-        let loads = || self.nodes.values().filter_map(|node| Some(node.index? / node.power_weight));
+        let loads = || self.nodes.values().filter_map(|node| Some(node.index? / node.power.get()));
         loads().sum::<f64>() / loads().count().max(1) as f64
     }
 
@@ -111,9 +108,14 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_secs(1);
 
+    fn console<const NODES: usize>(powers: [f64; NODES]) -> Console {
+        let powers = powers.map(|power| PowerWeight::try_from(power).unwrap());
+        Console::new(PERIOD, (0..).map(NodeId).zip(powers))
+    }
+
     #[test]
     fn a_node_of_half_the_power_counts_double_as_in_the_example_of_the_thesis() {
-        let mut console = Console::new(PERIOD, [(NodeId(0), 1.0), (NodeId(1), 0.5)]).unwrap();
+        let mut console = console([1.0, 0.5]);
         console.on_load(NodeId(0), 2.0).unwrap();
         let slices = console.on_load(NodeId(1), 1.0).unwrap().expect("the load rose by one");
         assert!((console.relative_load() - 2.0).abs() < 1e-12);
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_small_change_is_not_broadcast() {
-        let mut console = Console::new(PERIOD, [(NodeId(0), 1.0)]).unwrap();
+        let mut console = console([1.0]);
         assert_eq!(console.on_load(NodeId(0), 0.5), Ok(None));
         assert!(console.on_load(NodeId(0), 0.6).unwrap().is_some());
         assert_eq!(console.on_load(NodeId(0), 1.0), Ok(None));
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_lost_node_does_not_count_until_it_reports_again() {
-        let mut console = Console::new(PERIOD, [(NodeId(0), 1.0), (NodeId(1), 1.0)]).unwrap();
+        let mut console = console([1.0, 1.0]);
         let local = |slices: Option<Slices>| slices.map(|slices| slices.local.as_millis());
         assert_eq!(local(console.on_load(NodeId(0), 4.0).unwrap()), Some(400), "the mean with an idle node");
         assert_eq!(local(console.on_lost(NodeId(1)).unwrap()), Some(800));
@@ -141,10 +143,22 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_impossible_weights_are_refused() {
-        let mut console = Console::new(PERIOD, [(NodeId(0), 1.0)]).unwrap();
+    fn nodes_are_told_what_they_do_not_know() {
+        let mut console = console([1.0]);
+        let first = console.slices();
+        assert_eq!([console.to_tell(), console.to_tell()], [Some(first), None]);
+        console.on_load(NodeId(0), 0.4).unwrap();
+        assert_eq!(console.to_tell(), None, "a small change");
+        console.on_load(NodeId(0), 2.0).unwrap();
+        assert_eq!(console.to_tell(), Some(console.slices()));
+        console.tell_again();
+        assert_eq!([console.to_tell(), console.to_tell()], [Some(console.slices()), None]);
+    }
+
+    #[test]
+    fn the_load_of_a_stranger_is_refused() {
+        let mut console = console([1.0]);
         assert_eq!(console.on_load(NodeId(9), 1.0), Err(ConsoleError::Unknown(NodeId(9))));
         assert_eq!(console.on_lost(NodeId(9)), Err(ConsoleError::Unknown(NodeId(9))));
-        assert!(matches!(Console::new(PERIOD, [(NodeId(0), 0.0)]), Err(ConsoleError::Weight { .. })));
     }
 }

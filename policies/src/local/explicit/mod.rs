@@ -9,6 +9,9 @@
 //! | balanced | the console, from the mean of the nodes' load indices ([`console`]) | yes |
 //! | distributed | each node, from its own load index ([`load`]) | no |
 //!
+//! Only the console divides a load index by the [power weight](power) of its node: in distributed mode Table
+//! 2.1 takes the load index as it is (§2.1.3).
+//!
 //! ```text
 //!                    PS over                            SlicesSet (sync_point), from anywhere
 //!   parallel ─────────────────────► local         ─────────────────────────────────────────► parallel
@@ -18,6 +21,7 @@
 
 pub mod console;
 pub mod load;
+pub mod power;
 pub mod slices;
 
 use std::time::Duration;
@@ -26,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use console::Console;
 pub use load::{LoadIndex, LoadRule};
+pub use power::{PowerWeight, WeightError};
 pub use slices::{CommonSlices, Slices};
 
 use super::{Model, NodeDecision, NodeView, Task, TaskEvent};

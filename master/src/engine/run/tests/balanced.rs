@@ -1,6 +1,6 @@
 //! DTS in balanced mode: loads of the nodes in, slices for all nodes out.
 
-use coswitch_policies::local::Technique;
+use coswitch_policies::local::{Technique, explicit::PowerWeight};
 
 use super::*;
 
@@ -36,6 +36,30 @@ fn the_slices_follow_the_mean_of_the_loads_that_the_nodes_report() {
     };
     let told: Vec<(Vec<u32>, u32)> = outputs.iter().filter_map(balanced).collect();
     assert_eq!(told, [(vec![0, 0], 0), (vec![900, 1500], 1200), (vec![1200, 0], 600)]);
+}
+
+/// Two tasks on the fast node are as much load as one on the node that needs twice the time (thesis §2.1.2).
+#[test]
+fn the_load_of_a_slower_node_counts_for_more() {
+    let mut set = job_set(vec![job(0, 40, 0)], SwitchOrder::Sequential, Residency::None);
+    set.scheduler.local = Some(Technique::DTS_BALANCED);
+    set.cluster.power = [1.0, 0.5].map(|power| PowerWeight::try_from(power).unwrap()).into();
+    let mut run = run(set);
+    let outputs = story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0; ranks 90ms, local tasks 10ms"),
+            (20, load(0, 2.0), "ranks 80ms, local tasks 20ms"),
+            (30, load(1, 1.0), "ranks 60ms, local tasks 40ms"),
+        ],
+    );
+    let last = outputs.iter().rev().find_map(|output| match output {
+        Output::Tell(RunEvent { kind: Event::SlicesBalanced { loads, load, .. }, .. }) => {
+            Some((loads.clone(), *load))
+        }
+        _ => None,
+    });
+    assert_eq!(last, Some((vec![(NodeId(0), 2000), (NodeId(1), 1000)], 2000)), "not the mean of the loads");
 }
 
 /// Its daemon knows no slices when it is back, and says its load after a while.

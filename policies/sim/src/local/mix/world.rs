@@ -9,7 +9,8 @@ use std::{
 use coswitch_policies::{
     JobId, NodeId, SimTime,
     local::{
-        LocalScheduler, NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique, explicit::Console,
+        LocalScheduler, NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique,
+        explicit::{Console, PowerWeight},
         linux::Linux,
     },
 };
@@ -114,10 +115,11 @@ impl<'a> World<'a> {
                 tasks.push(task);
             }
         }
+        let equals = (0..mix.nodes).map(|node| (NodeId(node), PowerWeight::FASTEST));
         Self {
             mix,
             technique,
-            console: technique.and_then(|technique| technique.console((0..mix.nodes).map(NodeId))),
+            console: technique.and_then(|technique| technique.console(equals)),
             nodes,
             tasks,
             agenda: BTreeMap::new(),
