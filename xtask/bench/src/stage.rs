@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     thread,
@@ -22,11 +22,18 @@ use coswitch_dispatcher::{
     sessions::Sessions,
     watch::Heartbeats,
 };
-use coswitch_policies::{Bytes, CopyRule, JobId, NodeId, Rate, local::Technique, strobe::Rows};
+use coswitch_policies::{
+    Bytes, CopyRule, JobId, NodeId, Rate,
+    local::{
+        Technique,
+        explicit::{Console, PowerWeight},
+    },
+    strobe::Rows,
+};
 use tempfile::TempDir;
 use tokio::{
     runtime::Runtime,
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
 
 /// For anything that takes an idle machine a second.
@@ -38,6 +45,8 @@ pub(crate) struct Stage {
     nodes: VirtualNodes,
     runtime: Runtime,
     node_events: Mutex<UnboundedReceiver<NodeEvent>>,
+    /// How often the console of DTS has set other slices.
+    slices_set: Arc<AtomicU32>,
     jobs: AtomicU32,
     dir: TempDir,
 }
@@ -124,8 +133,19 @@ impl Stage {
         let patience = (PATIENCE, heartbeats);
         let sessions = Sessions::connect(&addresses, &[], nodes.identity(), 1, patience, events);
         let sessions = runtime.block_on(sessions)?;
+        let equals = (0..count).map(|node| (NodeId(node), PowerWeight::FASTEST));
+        let slices_set = Arc::new(AtomicU32::new(0));
+        let node_events = match local.and_then(|technique| technique.console(equals)) {
+            None => node_events,
+            Some(console) => {
+                let (others_to, others) = unbounded_channel();
+                let slices_set = Arc::clone(&slices_set);
+                runtime.spawn(balance(console, sessions.clone(), node_events, others_to, slices_set));
+                others
+            }
+        };
         let node_events = Mutex::new(node_events);
-        Ok(Self { sessions, nodes, runtime, node_events, jobs: AtomicU32::new(0), dir })
+        Ok(Self { sessions, nodes, runtime, node_events, slices_set, jobs: AtomicU32::new(0), dir })
     }
 
     /// The jobs that are launched next.
@@ -137,6 +157,11 @@ impl Stage {
     /// Gives jobs their slices.
     pub(crate) fn strobe(&self, rows: Rows) {
         self.sessions.strobe(rows);
+    }
+
+    /// How often the loads of the nodes have changed the slices of ranks and local tasks.
+    pub(crate) fn slices_set(&self) -> u32 {
+        self.slices_set.load(Ordering::Relaxed)
     }
 
     /// What the slices of all nodes were since this was asked last; nodes tell it once a second.
@@ -299,6 +324,31 @@ impl Stage {
         self.nodes.end()?;
         self.runtime.shutdown_timeout(Duration::from_secs(5));
         Ok(())
+    }
+}
+
+/// What the master of a run does under DTS in balanced mode: the console hears the loads of the nodes, and
+/// these hear the slices that it sets. All other events go on.
+async fn balance(
+    mut console: Console,
+    sessions: Sessions,
+    mut events: UnboundedReceiver<NodeEvent>,
+    others: UnboundedSender<NodeEvent>,
+    slices_set: Arc<AtomicU32>,
+) {
+    loop {
+        if let Some(slices) = console.to_tell() {
+            sessions.set_slices(slices);
+        }
+        match events.recv().await {
+            Some(NodeEvent::Load { node, index }) => {
+                if let Ok(Some(_)) = console.on_load(node, index) {
+                    slices_set.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Some(event) => drop(others.send(event)),
+            None => return,
+        }
     }
 }
 

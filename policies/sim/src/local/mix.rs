@@ -4,7 +4,8 @@
 //! Each job has a rank on each node. In each step a rank computes for a grain, longer or shorter by chance,
 //! and then exchanges messages by its pattern. A message takes [`Mix::latency`], or under BCS until the
 //! beginning of the slot after the next one; its receiver needs no processor for it, but takes it when it has
-//! one. Local tasks come at random (Poisson) and need an exponential processor time, as in the thesis.
+//! one. Local tasks come at random (Poisson) and need an exponential processor time, as in the thesis; when
+//! they come and what they need depends on the seed alone, so that two techniques have the same.
 //!
 //! ```text
 //!             Run                  message missing, may spin
@@ -49,13 +50,15 @@ pub struct LocalLoad {
     pub every: Duration,
     /// Mean processor time of one.
     pub work: Duration,
+    /// None comes later.
+    pub lasts: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
     pub nodes: u32,
+    /// Perhaps none: then local tasks are alone.
     pub jobs: Vec<MixJob>,
-    /// Until all jobs have ended.
     pub local: Option<LocalLoad>,
     /// Of a message between two nodes.
     pub latency: Duration,
@@ -73,14 +76,15 @@ pub struct MixedJob {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MixReport {
     pub jobs: Vec<MixedJob>,
-    /// Local tasks that ended.
     pub local_tasks: u64,
     /// From arrival to end, on average.
     pub local_response: Duration,
+    /// How often the console of DTS has set other slices.
+    pub slices_set: u64,
 }
 
-/// Runs the mix on nodes of one processor; without a technique under round robin. The same arguments give the
-/// same report.
+/// Runs the mix on nodes of one processor until all jobs and local tasks have ended; without a technique
+/// under round robin. The same arguments give the same report.
 ///
 /// # Panics
 /// Where simulation and scheduler disagree about a task, which is an error in either.

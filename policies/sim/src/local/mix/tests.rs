@@ -1,3 +1,8 @@
+use coswitch_policies::local::{
+    DtsMode,
+    explicit::{Filling, LoadRule},
+};
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -40,7 +45,7 @@ fn under_every_technique_all_jobs_end_and_no_work_is_lost() {
     let fine = job(MS / 5, Pattern::Neighbour, 1000);
     let uneven = MixJob { imbalance: 0.8, ..job(5 * MS, Pattern::All, 40) };
     let both = Mix {
-        local: Some(LocalLoad { every: 50 * MS, work: 5 * MS }),
+        local: Some(LocalLoad { every: 50 * MS, work: 5 * MS, lasts: 300 * MS }),
         ..mix(&[fine, uneven, job(5 * MS, Pattern::None, 40)])
     };
     for technique in ALL {
@@ -50,7 +55,9 @@ fn under_every_technique_all_jobs_end_and_no_work_is_lost() {
         // Under BCS each of the thousand fine steps takes two slots of 2 ms.
         let most = if technique.is_some_and(Technique::buffers) { 5000 } else { 3000 };
         assert!(last >= 560 * MS && last < most * MS, "{technique:?}: {report:?}");
-        assert!(report.local_tasks > 0 || technique == Some(Technique::HPDT), "{technique:?}");
+        let alone = simulate_mix(&Mix { jobs: vec![], ..both.clone() }, technique, 3);
+        assert!(alone.local_tasks > 0 && alone.local_tasks == report.local_tasks, "{technique:?}");
+        assert!(alone.local_response <= report.local_response, "{technique:?}: {alone:?}, {report:?}");
         assert_eq!(report, simulate_mix(&both, technique, 3), "{technique:?}");
     }
 }
@@ -62,6 +69,22 @@ fn messages_that_wait_for_a_slot_make_fine_grains_slow() {
         [None, Some(Technique::BCS)].map(|technique| simulate_mix(&fine, technique, 1).jobs[0].ended);
     let slot = Technique::BCS.slot().unwrap();
     assert!(none < 110 * MS && bcs >= 499 * slot, "{none:?} {bcs:?}");
+}
+
+/// The console hears of local tasks that pile up in their short slices, and gives them longer ones.
+#[test]
+fn balanced_slices_follow_the_load_of_a_mix() {
+    let load = LoadRule { sample_every: 50 * MS, samples: 4, past_weight: 0.0, threshold: 0.5 };
+    let balanced = |load| {
+        let mode = DtsMode::Balanced { period: 100 * MS, load };
+        Some(Technique::Dts { slice: 10 * MS, mode, filling: Filling::Both })
+    };
+    let busy = LocalLoad { every: 40 * MS, work: 20 * MS, lasts: 2000 * MS };
+    let beside = Mix { local: Some(busy), ..mix(&[job(5 * MS, Pattern::None, 600)]) };
+    let [quick, slow] = [load, LoadRule { sample_every: 1000 * MS, samples: 100, ..load }]
+        .map(|load| simulate_mix(&beside, balanced(load), 1));
+    assert_eq!(slow.slices_set, 0, "its first load would come after 100 s");
+    assert!(quick.slices_set > 1 && quick.local_response * 2 < slow.local_response, "{quick:?}, {slow:?}");
 }
 
 /// Also where ranks spin until their slices are over.

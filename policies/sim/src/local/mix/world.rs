@@ -87,6 +87,8 @@ pub(super) struct World<'a> {
     /// Under BCS: messages of this slot.
     buffered: Vec<(usize, u64)>,
     jobs_left: usize,
+    /// Local tasks that are there or will come: of those to come the next one of each node.
+    local_left: usize,
     report: MixReport,
     responses: Duration,
 }
@@ -128,6 +130,7 @@ impl<'a> World<'a> {
             events: VecDeque::new(),
             buffered: Vec::new(),
             jobs_left: mix.jobs.len(),
+            local_left: 0,
             report: MixReport { jobs: vec![MixedJob::default(); mix.jobs.len()], ..MixReport::default() },
             responses: Duration::ZERO,
         }
@@ -135,8 +138,8 @@ impl<'a> World<'a> {
 
     pub(super) fn run(mut self) -> MixReport {
         self.begin();
-        while self.jobs_left > 0 {
-            let ((now, _), what) = self.agenda.pop_first().expect("ranks that have not ended do something");
+        while self.jobs_left > 0 || self.local_left > 0 {
+            let ((now, _), what) = self.agenda.pop_first().expect("tasks that have not ended do something");
             self.now = now;
             self.on_time(what);
         }
@@ -172,8 +175,10 @@ impl<'a> World<'a> {
     }
 
     fn expect_local_task(&mut self, node: usize) {
-        if let Some(load) = self.mix.local {
-            let after = exponential(&mut self.nodes[node].arrivals, load.every);
+        let Some(load) = self.mix.local else { return };
+        let after = exponential(&mut self.nodes[node].arrivals, load.every);
+        if self.now.after(after) <= SimTime(0).after(load.lasts) {
+            self.local_left += 1;
             self.schedule(after, Due::Arrival(node));
         }
     }
@@ -256,6 +261,7 @@ impl<'a> World<'a> {
                 let console = self.console.as_mut().expect("only balanced nodes report their load");
                 let reported = console.on_load(NodeId(node as u32), index);
                 if let Some(slices) = reported.expect("the console knows all nodes") {
+                    self.report.slices_set += 1;
                     let set = |node| (node, TaskEvent::SlicesSet(slices));
                     self.events.extend((0..self.nodes.len()).map(set));
                 }
@@ -430,6 +436,7 @@ impl<'a> World<'a> {
 
     fn on_local_end(&mut self, id: usize) {
         self.tasks[id].state = State::Ended;
+        self.local_left -= 1;
         self.report.local_tasks += 1;
         self.responses += self.now.since(self.tasks[id].arrived);
         self.tell(id, |task| TaskEvent::Finished { task });
