@@ -25,6 +25,7 @@ use crate::{
     },
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
     slices::SlicesFold,
+    snapshots::SnapshotsFold,
     summary::{Sentences, Unlisted},
 };
 
@@ -76,6 +77,7 @@ pub struct Folder {
     pub(super) warnings: Sentences,
     machine: Option<MachineUse>,
     slices: SlicesFold,
+    snapshots: SnapshotsFold,
     pub(super) coscheduling: CoschedulingFold,
     /// The time of the last event.
     pub(super) last: SimTime,
@@ -277,6 +279,7 @@ impl Folder {
         self.accounts.on_event(at, event, &self.lives);
         self.lives.on_event(at, event);
         self.forecasts.on_event(at, event);
+        self.snapshots.on_event(event);
     }
 
     fn name(&self, job: JobId) -> String {
@@ -319,6 +322,8 @@ impl Folder {
             warnings: self.warnings.finish(),
             machine: self.machine,
             slices: self.slices.finish(),
+            checkpoints: self.snapshots.checkpoints(),
+            copies: self.snapshots.copies(),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::{
     journal::{JobOutcome, MachineUse, RankMeasured, RunOutcome, SwitchStep},
     paging::Paging,
     slices::Slices,
+    snapshots::{Checkpoints, Copies},
 };
 
 /// The report of a run.
@@ -45,6 +46,12 @@ pub struct Report {
     /// `None` where no jobs took slices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<Slices>,
+    /// `None` where no job was checkpointed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<Checkpoints>,
+    /// `None` where no snapshot was copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<Copies>,
     /// The steps of all switches.
     #[serde(rename = "phases")]
     pub steps: BTreeMap<SwitchStep, StepTotal>,

@@ -25,12 +25,17 @@ pub struct Slices {
 }
 
 impl Slices {
+    /// What a warm switch of a node took, on average.
+    pub(crate) fn each(&self) -> Duration {
+        self.took.checked_div(u32::try_from(self.switches).unwrap_or(u32::MAX)).unwrap_or_default()
+    }
+
     pub(crate) fn in_words(&self) -> String {
-        let Self { slice, rows, switches, took, overlap } = self;
+        let Self { slice, rows, switches, overlap, .. } = self;
         if *switches == 0 {
             return format!("slots of {slice:?} for up to {rows} rows of jobs, for the node schedulers");
         }
-        let each = took.checked_div(u32::try_from(*switches).unwrap_or(u32::MAX)).unwrap_or_default();
+        let each = self.each();
         format!(
             "slices of {slice:?} for up to {rows} rows of jobs: {switches} warm switches, {each:.1?} each; \
              {overlap:?} computed in slices of others"

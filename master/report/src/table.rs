@@ -39,6 +39,12 @@ impl Report {
         if let Some(slices) = &self.slices {
             writeln!(out, "{}", slices.in_words())?;
         }
+        if let Some(checkpoints) = &self.checkpoints {
+            writeln!(out, "{}", checkpoints.in_words())?;
+        }
+        if let Some(copies) = &self.copies {
+            writeln!(out, "{}", copies.in_words())?;
+        }
         self.outgrown.iter().try_for_each(|text| writeln!(out, "{text}"))?;
         self.warnings.iter().try_for_each(|text| writeln!(out, "warning: {text}"))?;
         notes(self).iter().try_for_each(|note| writeln!(out, "{note}"))

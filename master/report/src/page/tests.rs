@@ -1,5 +1,12 @@
+use std::{collections::BTreeSet, time::Duration};
+
+use coswitch_policies::{JobId, NodeId};
+
 use super::*;
-use crate::{coscheduling::tests::with_counts, fold::tests::two_jobs_in_turn, journal::Event};
+use crate::{
+    coscheduling::tests::with_counts, fold::tests::two_jobs_in_turn, gain::tests::slower, journal::Event,
+    snapshots::tests::with_snapshots,
+};
 
 fn renamed(name: &str) -> Vec<RunEvent> {
     let mut events = two_jobs_in_turn();
@@ -33,12 +40,41 @@ fn a_page_loads_nothing_and_stays_small() {
 #[test]
 fn what_node_schedulers_counted_and_decided_has_a_section_where_there_were_some() {
     let nodes = vec![crate::decisions::tests::node(0, 0, 100)];
-    let decisions = Decisions { job: coswitch_policies::JobId(1), nodes };
+    let decisions = Decisions { job: JobId(1), nodes };
     let with = page_with(&[with_counts()], vec![Some(decisions)]);
     for part in ["Node schedulers", "before the end of job-1", "fill:var(--j0)", "local tasks", "0.50"] {
         assert!(with.contains(part), "{part}");
     }
     assert!(!page(&[two_jobs_in_turn()]).contains("Node schedulers"));
+}
+
+#[test]
+fn runs_with_local_tasks_are_compared_by_what_jobs_gain_and_local_tasks_lose() {
+    let with = page(&[with_counts(), slower()]);
+    for part in ["first run ÷ in this one", "local tasks ÷ alone", ">0.50 ×<", ">200.0 %<", ">500.0 %<"] {
+        assert!(with.contains(part), "{part}");
+    }
+    assert!(!page(&[two_jobs_in_turn(), two_jobs_in_turn()]).contains("local tasks ÷ alone"));
+}
+
+#[test]
+fn slices_checkpoints_and_copies_have_tiles_where_there_were_some() {
+    let mut events = with_snapshots();
+    let seconds = Duration::from_secs;
+    let at = seconds(5).into();
+    let rows = [0, 1].map(|job| BTreeSet::from([JobId(job)])).to_vec();
+    let begun = Event::SlicesBegun { slice: seconds(1) / 50, rows };
+    let (node, took, overlap) = (NodeId(0), seconds(1) / 5, seconds(1) / 2);
+    let used = Event::SlicesUsed { node, switches: 50, took, overlap };
+    events.splice(7..7, [begun, used].map(|kind| RunEvent { at, kind }));
+    let with = page(&[events]);
+    for part in ["20 ms for 2 rows of jobs", "50 of 4 ms each", ">0.5 s<", "2 of 200 MiB", "1 of 50 MiB"] {
+        assert!(with.contains(part), "{part}");
+    }
+    let without = page(&[two_jobs_in_turn()]);
+    for part in ["Warm switches", "Overlap of slices", ">Checkpoints<", ">Copies<"] {
+        assert!(with.contains(part) && !without.contains(part), "{part}");
+    }
 }
 
 #[test]

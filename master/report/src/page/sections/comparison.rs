@@ -5,6 +5,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use crate::{
+    gain::{distributed_gain, local_overhead, local_tasks},
     page::{
         elements::{bar, figure, number, policy, table, th},
         run::PageRun,
@@ -15,6 +16,13 @@ use crate::{
 
 pub(in crate::page) fn comparison(runs: &[PageRun]) -> Markup {
     let first = runs.first().map_or(0.0, |run| run.report.set.makespan.as_secs_f64());
+    let reports = || runs.iter().map(|run| &run.report);
+    let local = local_tasks(reports());
+    let gain = |run: &PageRun| {
+        let gain = reports().next().and_then(|first| distributed_gain(first, &run.report, &local));
+        gain.map_or_else(|| "–".into(), |gain| format!("{gain:.2} ×"))
+    };
+    let overhead = |run: &PageRun| local_overhead(&run.report, &local).map_or_else(|| "–".into(), percent);
     let longest = runs.iter().map(|run| run.report.set.makespan.as_secs_f64()).fold(0.0, f64::max);
     html! {
         section #comparison aria-labelledby="comparison-title" {
@@ -30,6 +38,10 @@ pub(in crate::page) fn comparison(runs: &[PageRun]) -> Markup {
                 (number("exposed", "no job ran because of a switch"))
                 (number("moved", "dumps + restores"))
                 (number("spread", "deviation ÷ mean of turnarounds"))
+                @if !local.is_empty() {
+                    (number("distributed gain", "time of parallel jobs in the first run ÷ in this one"))
+                    (number("local overhead", "time of local tasks ÷ alone − 1, mean over their jobs"))
+                }
             };
             @let rows = html! {
                 @for (number, run) in runs.iter().enumerate() {
@@ -46,6 +58,10 @@ pub(in crate::page) fn comparison(runs: &[PageRun]) -> Markup {
                         td.number { (seconds(set.exposed)) }
                         td.number { (bytes(set.bytes_out.saturating_add(set.bytes_in))) }
                         td.number { (format!("{:.3}", set.spread)) }
+                        @if !local.is_empty() {
+                            td.number { (gain(run)) }
+                            td.number { (overhead(run)) }
+                        }
                     }
                 }
             };

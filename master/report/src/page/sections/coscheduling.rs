@@ -22,8 +22,8 @@ pub(super) fn coscheduling(run: &PageRun, palette: &Palette) -> Markup {
                 h3 { "Node schedulers" }
                 p.about {
                     "What the scheduler of each node saw and decided: when a task was ready, and whether it \
-                     had a processor then. The response of local tasks by that without parallel jobs is the \
-                     local overhead: it takes a second run."
+                     had a processor then. A page of several runs compares what parallel jobs gain and local \
+                     tasks lose."
                 }
                 @if let Some(decisions) = decisions { (decided(run, decisions, palette)) }
                 @if !report.nodes_scheduled.is_empty() {

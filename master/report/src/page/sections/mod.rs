@@ -81,6 +81,10 @@ fn tiles(run: &PageRun) -> Markup {
     let machine = run.report.machine.as_ref();
     let stored = |(root, of): (&PathBuf, &Bytes)| format!("{} in {}", bytes(*of), root.display());
     let used = |of: fn(&MachineUse) -> String| machine.map(of);
+    let slices = run.report.slices.as_ref();
+    // Slots of node schedulers stop no job.
+    let warm = slices.filter(|slices| slices.switches > 0);
+    let (checkpoints, copies) = (run.report.checkpoints.as_ref(), run.report.copies.as_ref());
     let switches = match set.fallbacks {
         0 => set.switches.to_string(),
         n => format!("{} ({n} sequential)", set.switches),
@@ -94,6 +98,21 @@ fn tiles(run: &PageRun) -> Markup {
             Some(format!("{} ({})", seconds(set.exposed), percent(set.overhead))),
             "no job ran because of a switch; share of the makespan",
         ),
+        (
+            "Slices",
+            slices.map(|slices| format!("{} for {} rows of jobs", seconds(slices.slice), slices.rows)),
+            "their length, and the most rows of jobs in memory that took turns",
+        ),
+        (
+            "Warm switches",
+            warm.map(|slices| format!("{} of {} each", slices.switches, seconds(slices.each()))),
+            "a node stopped jobs in memory and let others run, without a cut",
+        ),
+        (
+            "Overlap of slices",
+            warm.map(|slices| seconds(slices.overlap)),
+            "what jobs computed in slices of others, by the kernel's count",
+        ),
         ("Moved out", Some(bytes(set.bytes_out)), "written by dumps"),
         ("Moved in", Some(bytes(set.bytes_in)), "read by restores"),
         (
@@ -101,6 +120,21 @@ fn tiles(run: &PageRun) -> Markup {
             Some(list(&run.report.stored.iter().map(stored).collect::<Vec<_>>()))
                 .filter(|_| !run.report.stored.is_empty()),
             "what each directory of the store took, compressed where it pays",
+        ),
+        (
+            "Checkpoints",
+            checkpoints.map(|all| format!("{} of {}", all.count, bytes(all.bytes))),
+            "of jobs that stayed in memory, and the size of all",
+        ),
+        (
+            "Stood still for checkpoints",
+            checkpoints.map(|all| seconds(all.stood_still)),
+            "sum over the jobs; part of their running times",
+        ),
+        (
+            "Copies",
+            copies.map(|all| format!("{} of {}", all.count, bytes(all.bytes))),
+            "snapshots of a node that are on other nodes as well, and the size of all",
         ),
         (
             "Memory peak",
