@@ -72,7 +72,7 @@ impl Part {
         }
         self.is_released = Arc::default();
         self.tell_counted().await;
-        self.answer(Step::Run, removed.map(|()| AppEvent::Released).map_err(Failure::dead));
+        self.answer(Step::Release, removed.map(|()| AppEvent::Released).map_err(Failure::dead));
     }
 
     async fn remove_everything(&mut self) -> anyhow::Result<()> {

@@ -396,6 +396,8 @@ pub enum Step {
     Resume,
     /// Running, outside of any request.
     Run,
+    /// Removing everything of it, for the second time. It is the last word of the application there.
+    Release,
 }
 
 /// How a rank ended.

@@ -19,6 +19,7 @@ impl App {
             Failure::Other { .. } => StayCause::Failed { reason },
         };
         match (during, &self.state) {
+            (Step::Release, _) => self.on_release_failed(node, reason),
             (_, State::Idle | State::Adopting { .. } | State::Clearing { .. }) => {}
             (_, State::Ending { .. } | State::Ended) => {}
             (Step::Cut, State::Cutting { .. }) => self.abort_cut(stay_cause(reason)),
@@ -37,6 +38,28 @@ impl App {
                 self.on_restore_answer(node, Some(reason));
             }
             _ => self.end(AppOutcome::Lost { reason }),
+        }
+    }
+
+    /// A node has tried twice to remove everything, and will not try again.
+    fn on_release_failed(&mut self, node: NodeId, reason: String) {
+        match &mut self.state {
+            State::Ending { waiting, .. } => {
+                waiting.remove(&node);
+                let what = format!("{reason}; that is left to its clean-up");
+                self.tell(Report::Mended { what });
+                self.on_released();
+            }
+            // It cannot be launched again beside what is left. The other nodes have been asked already.
+            State::Clearing { waiting } => {
+                waiting.remove(&node);
+                let waiting = std::mem::take(waiting);
+                self.next = None;
+                self.state = State::Ending { waiting, outcome: AppOutcome::Lost { reason } };
+                self.on_released();
+            }
+            // A part of an earlier launch, which has gone before this one.
+            _ => {}
         }
     }
 
@@ -115,6 +138,7 @@ fn verb(step: Step) -> &'static str {
         Step::Discard => "end what it had restored",
         Step::Resume => "resume it",
         Step::Run => "keep it running",
+        Step::Release => "remove all of it",
     }
 }
 

@@ -4,6 +4,7 @@ mod away;
 mod checkpoint;
 mod model;
 mod pause;
+mod releasing;
 mod residence;
 mod sending;
 
@@ -548,7 +549,7 @@ const ORDERS: [Order; 6] =
 
 fn any_input() -> impl Strategy<Value = Input> {
     let node = (0..2u32).prop_map(NodeId);
-    let step = prop_oneof![Just(Step::Cut), Just(Step::Dump), Just(Step::Restore), Just(Step::Run)];
+    let step = prop::sample::select(vec![Step::Cut, Step::Dump, Step::Restore, Step::Run, Step::Release]);
     let event = prop_oneof![
         4 => Just(AppEvent::Launched),
         8 => (1..4u64).prop_map(flushed),

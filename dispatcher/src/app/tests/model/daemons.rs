@@ -235,7 +235,7 @@ impl Model {
             AppRequest::Release { last_word } => {
                 daemon.part = if last_word.is_some() { Part::Released } else { Part::Absent };
                 daemon.last_word = last_word;
-                AppEvent::Released
+                if luck == Luck::FailsDead { failed(Step::Release, false) } else { AppEvent::Released }
             }
             AppRequest::GoBack { life, .. } => {
                 while let Some(epoch) = daemon.sealing.pop_first() {
