@@ -123,6 +123,7 @@ fn random_traffic_is_correct_across_switches_whatever_the_node_scheduler_favours
         Technique::DTS_STOP,
         Technique::FCS,
         Technique::BCS,
+        Technique::ROUND_ROBIN,
     ] {
         run_in(ClusterSpec { local: Some(local), ..nodes(2, Bytes::mib(256)) }, |cluster| {
             if let Some(slot) = local.slot() {

@@ -152,6 +152,7 @@ choice!(Local, "node scheduler", {
     "dts-stop" => Local(Some(Technique::DTS_STOP)),
     "fcs" => Local(Some(Technique::FCS)),
     "bcs" => Local(Some(Technique::BCS)),
+    "round-robin" => Local(Some(Technique::ROUND_ROBIN)),
 });
 
 /// How DTS sets its slices.

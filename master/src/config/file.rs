@@ -239,8 +239,10 @@ pub struct SchedulerPart {
     /// (`dcs`), one that has just been woken (`ics`), those that communicate more (`predictive`), or receive
     /// more (`dynamic`), MPI ranks before other processes (`hpdt`), or either kind in its turn (`dts`,
     /// `dts-static`, `dts-balanced`, `dts-stop`), the job whose slot it is, by what slots do for it (`fcs`),
-    /// or in any case, with messages that go at the end of a slot (`bcs`). It also says how ranks wait. With
-    /// parameters: a mapping of one technique to them, such as `dcs: {slice: 10ms}`.
+    /// or in any case, with messages that go at the end of a slot (`bcs`), or none before another, as a
+    /// baseline for comparisons (`round-robin`); `none` leaves all to the kernel and counts nothing. It also
+    /// says how ranks wait. With parameters: a mapping of one technique to them, such as `dcs: {slice:
+    /// 10ms}`.
     #[serde(default)]
     #[schemars(with = "Option<LocalPart>")]
     pub local: Option<Spanned<LocalPart>>,

@@ -50,6 +50,9 @@ pub struct TechniquePart {
     /// Messages go by slots (paper 000, §2.3). How long they are says `scheduler.slice`.
     #[serde(default)]
     pub bcs: Option<SlicePart>,
+    /// No process before another; for comparisons with the others (LIN; paper 001, ch. 4).
+    #[serde(default, rename = "round-robin")]
+    pub round_robin: Option<SlicePart>,
 }
 
 /// The parameters of `dcs`.
@@ -103,7 +106,7 @@ pub struct OvertakingPart {
     pub past_weight: Option<Leaf<f64>>,
 }
 
-/// The parameters of `hpdt` and `bcs`.
+/// The parameters of `hpdt`, `bcs` and `round-robin`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct SlicePart {

@@ -15,6 +15,12 @@ pub(super) const CASES: &[Case] = cases![
         line 7, "scheduler.slice", ["leave one of the two out"];
     "slots shorter than a slice may be": "quantum: 10s" => "slice: 100us\n  local: fcs",
         line 7, "scheduler.slice", ["a slice has 300µs to 10s"];
+    "a misspelt round robin": "quantum: 10s" => "local: round_robin",
+        line 7, "scheduler.local", ["did you mean `round-robin`?"];
+    "a round robin without a slice": "quantum: 10s" => "local: {round-robin: {slice: 20s}}",
+        line 7, "scheduler.local.round-robin.slice", ["`20s` is not from 100µs to 10s"];
+    "a round robin that prefers": "quantum: 10s" => "local: {round-robin: {share: 1ms}}",
+        line 7, "scheduler.local.round-robin.share", ["known here are slice"];
     "an unknown node scheduler": "quantum: 10s" => "local: fcz",
         line 7, "scheduler.local", ["did you mean `fcs`?", "dts-stop"];
     "a list of node schedulers": "quantum: 10s" => "local: [dcs, ics]",
@@ -110,6 +116,8 @@ fn every_parameter_of_each_technique_can_be_given() {
         "{dts: {mode: distributed, sample_every: 100ms, samples: 3, filling: both}}",
         "{fcs: {slice: 5ms, trial_slots: 3, forget_after: 4, rare: 5, long_wait: 1ms, high_ratio: 1}}",
         "{bcs: {slice: 5ms}}",
+        "round-robin",
+        "{round-robin: {slice: 5ms}}",
     ] {
         let text = VALID.replace("  quantum: 10s", &format!("  local: {local}"));
         let output = Scene::with(&text).run(&["check"]);

@@ -13,6 +13,7 @@ use super::{
     flexible::{Flexible, FlexibleRule, Thresholds},
     high_priority::HighPriority,
     implicit::Implicit,
+    linux::Linux,
     predictive::Predictive,
 };
 use crate::NodeId;
@@ -56,6 +57,8 @@ pub enum Technique {
     Fcs { slice: Duration, trial_slots: u32, forget_after: u32, thresholds: Thresholds },
     /// BCS: slots from the master, by which messages go as well ([`Buffered`]).
     Bcs { slice: Duration },
+    /// LIN: no task is preferred ([`Linux`]); counted as the others are, and what they are compared with.
+    RoundRobin { slice: Duration },
 }
 
 /// How DTS sets its slices.
@@ -127,6 +130,7 @@ impl Technique {
         thresholds: Thresholds { rare: 10, long_wait: Self::LONG_WAIT, high_ratio: 2.0 },
     };
     pub const BCS: Self = Self::Bcs { slice: Self::SLICE };
+    pub const ROUND_ROBIN: Self = Self::RoundRobin { slice: Self::SLICE };
 
     const fn dts(mode: DtsMode, filling: Filling) -> Self {
         Self::Dts { slice: Self::SLICE, mode, filling }
@@ -142,7 +146,8 @@ impl Technique {
             | Self::Dynamic { .. }
             | Self::Hpdt { .. }
             | Self::Dts { .. }
-            | Self::Bcs { .. } => Waiting::Blocks,
+            | Self::Bcs { .. }
+            | Self::RoundRobin { .. } => Waiting::Blocks,
         }
     }
 
@@ -231,6 +236,7 @@ impl Technique {
                 on(Flexible::new(rule), processors)
             }
             Self::Bcs { slice } => on(Buffered::new(slice), processors),
+            Self::RoundRobin { slice } => on(Linux { slice }, processors),
         }
     }
 }

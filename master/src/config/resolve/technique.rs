@@ -58,7 +58,7 @@ impl Reader {
     }
 
     fn technique(&mut self, part: &TechniquePart, span: SourceSpan) -> Option<Technique> {
-        let TechniquePart { dcs, ics, predictive, dynamic, hpdt, dts, fcs, bcs } = part;
+        let TechniquePart { dcs, ics, predictive, dynamic, hpdt, dts, fcs, bcs, round_robin } = part;
         let mut given = Vec::new();
         given.extend(dcs.as_ref().map(|part| self.of("dcs").dcs(part)));
         given.extend(ics.as_ref().map(|part| self.of("ics").ics(part)));
@@ -68,6 +68,8 @@ impl Reader {
         given.extend(dts.as_ref().map(|part| self.of("dts").dts(part)));
         given.extend(fcs.as_ref().map(|part| self.of("fcs").fcs(part)));
         given.extend(bcs.as_ref().map(|part| self.of("bcs").sliced(part, Technique::BCS)));
+        let lin = |part| self.of("round-robin").sliced(part, Technique::ROUND_ROBIN);
+        given.extend(round_robin.as_ref().map(lin));
         if let [one] = given[..] {
             return Some(one);
         }
@@ -172,7 +174,9 @@ impl Parameters<'_> {
     }
 
     fn sliced(&mut self, part: &SlicePart, mut technique: Technique) -> Technique {
-        if let Technique::Hpdt { slice } | Technique::Bcs { slice } = &mut technique {
+        if let Technique::Hpdt { slice } | Technique::Bcs { slice } | Technique::RoundRobin { slice } =
+            &mut technique
+        {
             self.set("slice", part.slice.as_ref(), slice, &SLICE);
         }
         technique
