@@ -31,8 +31,10 @@ fn no_rank_starves_beside_one_that_messages_favour() {
         "{dcs: {slice: 5ms, share: 1ms, credit_max: 10ms}}",
         "{ics: {switches: 5, woken_first: false}}",
         "{predictive: {overtakes_max: 1, past_weight: 0.5}}",
+        "{round-robin: {slice: 5ms}}",
+        "dcs, wait: spin-block",
     ];
-    let words = ["dcs", "ics", "predictive", "dynamic", "hpdt", "dts", "fcs", "dcs, wait: spin-block"];
+    let words = ["dcs", "ics", "predictive", "dynamic", "hpdt", "dts", "fcs", "round-robin"];
     for local in words.into_iter().chain(with_parameters) {
         let master = Master::run(&BESIDE_TWO.replace("LOCAL", local));
         let out = master.out();
@@ -201,6 +203,31 @@ jobs:
     for part in ["What node schedulers decided before the end of", "on node-1 ", "local (local) ", "hog "] {
         assert!(page.contains(part), "{part} of the page");
     }
+}
+
+/// A rank that does not communicate is CS in its trial slots, and then DC; without classes nothing is said.
+#[test]
+fn a_report_has_the_slots_of_ranks_by_class() {
+    let file = r#"
+cluster: {nodes: 2, memory: 1GiB, store: "{store}"}
+scheduler: {policy: cosched, local: LOCAL}
+jobs:
+  - {name: alone, ranks: 2, memory: 100MiB, command: ["{bin}/grains", --pattern, none, --seconds, "5"]}
+  - {name: local, ranks: 2, memory: 50MiB, command: [/bin/sh, -c, "timeout 5 yes > /dev/null; true"]}
+"#;
+    let tasks = |local: &str| {
+        let ended = Master::run(&file.replace("LOCAL", local)).end(RUN_LIMIT, Duration::ZERO);
+        assert_eq!(ended.code, Some(0), "{local}: {}", ended.stderr);
+        let report = ended.report.expect("a report");
+        [(0, "ranks"), (1, "local")].map(|(job, kind)| report["jobs"][job]["tasks"][kind].clone())
+    };
+    let [ranks, local] = tasks("fcs");
+    let slots = |class: &str| ranks["slots"][class].as_u64().unwrap_or_else(|| panic!("{ranks}"));
+    let [coscheduled, frustrated, other] = ["coscheduled", "frustrated", "dont_care"].map(slots);
+    assert!((2..20).contains(&coscheduled) && other > 2 * (coscheduled + frustrated), "{ranks}");
+    assert!(local["executed_s"].is_number() && local["slots"].is_null(), "{local}");
+    let [ranks, _] = tasks("round-robin");
+    assert!(ranks["executed_s"].is_number() && ranks["slots"].is_null(), "{ranks}");
 }
 
 /// In stop mode ranks stand still in the slices of local tasks, although nothing else wants the processor.

@@ -81,7 +81,7 @@ fn of_kind(kind: Kind, used: Used) -> ByKind {
 mod tests {
     use std::time::Duration;
 
-    use coswitch_policies::local::{Account, Usage};
+    use coswitch_policies::local::{Account, ClassSlots, Usage};
 
     use super::*;
 
@@ -90,12 +90,14 @@ mod tests {
     fn used(ms: u64) -> Used {
         let executed = Duration::from_millis(ms);
         let usage = Usage { processor_time: executed / 2, ..Usage::default() };
-        Used { account: Account { executed, ..Account::default() }, usage }
+        let slots = ClassSlots { frustrated: ms, ..ClassSlots::default() };
+        Used { account: Account { executed, ..Account::default() }, usage, slots }
     }
 
     fn executed(news: ByKind) -> [u128; 2] {
         [news.distributed, news.local].map(|used| {
             assert_eq!(used.usage.processor_time, used.account.executed / 2);
+            assert_eq!(u128::from(used.slots.frustrated), used.account.executed.as_millis());
             used.account.executed.as_millis()
         })
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{
     Bytes, JobId, NodeId, SimTime,
-    local::{ByKind, Used},
+    local::{ByKind, ClassSlots, Used},
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,9 @@ pub struct Tasks {
     pub resident: Bytes,
     /// Page faults that waited for a disk.
     pub faults: u64,
+    /// Slots of their own, by the class in which these found them; `None` under a scheduler without classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<ClassSlots>,
 }
 
 /// What was counted of a job on all of its nodes.
@@ -62,18 +65,25 @@ pub struct NodeTasks {
 }
 
 impl Tasks {
-    fn of(Used { account, usage }: Used) -> Self {
+    fn of(Used { account, usage, slots }: Used) -> Self {
         let degrees = account.degrees();
         Self {
             executed: account.executed,
             processor: usage.processor_time,
             resident: usage.resident,
             faults: usage.faults,
+            slots: (slots.all() > 0).then_some(slots),
             waited: account.waited,
             delayed: account.delayed,
             coscheduling: degrees.map(|degrees| degrees.coscheduling),
             thrashing: degrees.map(|degrees| degrees.thrashing),
         }
+    }
+
+    /// As CS, F and DC (Table 2.1 of the testbed); `None` without slots.
+    pub(crate) fn classes(&self) -> Option<String> {
+        let ClassSlots { coscheduled, frustrated, dont_care } = self.slots?;
+        Some(format!("{coscheduled}/{frustrated}/{dont_care}"))
     }
 }
 
@@ -157,7 +167,8 @@ pub(crate) mod tests {
             };
             let resident = Bytes::mib(10 * thrashed.as_secs());
             let usage = Usage { processor_time: seconds(3), bytes_sent: Bytes(8), resident, faults: 1 };
-            ByKind { distributed: Used { account, usage }, ..ByKind::default() }
+            let slots = ClassSlots { coscheduled: 2, frustrated: 0, dont_care: 5 };
+            ByKind { distributed: Used { account, usage, slots }, ..ByKind::default() }
         };
         let account = Account { executed: seconds(5), waited: seconds(10), ..Account::default() };
         let local = Used { account, ..Used::default() };
@@ -183,7 +194,9 @@ pub(crate) mod tests {
         assert_eq!((ranks.executed.as_secs(), ranks.waited.as_secs(), ranks.delayed.as_secs()), (12, 6, 3));
         assert_eq!((ranks.processor.as_secs(), ranks.resident, ranks.faults), (9, Bytes::mib(20), 3));
         assert_eq!((ranks.coscheduling, ranks.thrashing), (Some(0.6), Some(0.4)));
-        assert_eq!((b.ranks, b.local.unwrap().coscheduling), (None, None));
+        assert_eq!(ranks.classes().as_deref(), Some("6/0/15"));
+        assert_eq!((b.ranks, b.local.as_ref().unwrap().coscheduling), (None, None));
+        assert_eq!(b.local.unwrap().slots, None);
         let [first, second] = &report.nodes_scheduled[..] else { panic!("{:?}", report.nodes_scheduled) };
         assert_eq!((first.tasks.executed.as_secs(), first.tasks.coscheduling), (13, Some(0.75)));
         assert!((first.local_load - 0.5).abs() < 1e-12, "15 s of 30 s");

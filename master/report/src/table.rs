@@ -161,7 +161,8 @@ fn steps_table(report: &Report) -> Table {
 /// What node schedulers have counted, by job and by node.
 fn tasks_table(report: &Report) -> Table {
     let mut table = table();
-    let titles = ["executed", "processor", "ready", "delay", "CoDe", "ThDe", "response", "local load"];
+    let titles =
+        ["executed", "processor", "ready", "delay", "CoDe", "ThDe", "CS/F/DC", "response", "local load"];
     let titles = titles.into_iter().map(right);
     table.set_header(std::iter::once(Cell::new("node schedulers")).chain(titles));
     for job in &report.jobs {
@@ -188,6 +189,7 @@ fn tasks_row(of: &str, tasks: &Tasks, response: String, load: String) -> Vec<Cel
         right(seconds(tasks.delayed)),
         degree(tasks.coscheduling),
         degree(tasks.thrashing),
+        right(tasks.classes().unwrap_or_else(none)),
         right(response),
         right(load),
     ]
@@ -262,9 +264,12 @@ mod tests {
             let line = text.lines().find(|line| line.trim_start().starts_with(of)).unwrap();
             line.trim_start()[of.len()..].split_whitespace().collect::<Vec<_>>()
         };
-        assert_eq!(row("job-0: ranks"), ["12.0s", "9.0s", "6.0s", "3.0s", "0.600", "0.400", "-", "-"]);
-        assert_eq!(row("job-1: local tasks"), ["5.0s", "0.0s", "10.0s", "0.0s", "-", "-", "30.0s", "-"]);
-        assert_eq!(row("node-0")[4..], ["0.750", "0.250", "-", "0.50"]);
+        assert_eq!(
+            row("job-0: ranks"),
+            ["12.0s", "9.0s", "6.0s", "3.0s", "0.600", "0.400", "6/0/15", "-", "-"]
+        );
+        assert_eq!(row("job-1: local tasks"), ["5.0s", "0.0s", "10.0s", "0.0s", "-", "-", "-", "30.0s", "-"]);
+        assert_eq!(row("node-0")[4..], ["0.750", "0.250", "4/0/10", "-", "0.50"]);
         let mut without = Vec::new();
         fold(&two_jobs_in_turn()).write_tables(&mut without).unwrap();
         assert!(!String::from_utf8(without).unwrap().contains("node schedulers"));

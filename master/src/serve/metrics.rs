@@ -8,7 +8,7 @@ use axum::{
 };
 use coswitch_policies::{
     JobId, NodeId,
-    local::{Account, ByKind},
+    local::{ByKind, ProcessClass, Used},
 };
 use coswitch_report::journal::Event;
 use prometheus_client::{
@@ -43,6 +43,12 @@ struct NodeState {
     state: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeClass {
+    node: String,
+    class: &'static str,
+}
+
 /// The numbers, kept up to date event by event.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
@@ -56,6 +62,7 @@ pub(super) struct Metrics {
     used: Family<Node, Gauge>,
     capacity: Family<Node, Gauge>,
     tasks: Family<NodeState, Seconds>,
+    slots: Family<NodeClass, Counter>,
     local_ready: Family<Node, Seconds>,
     warnings: Counter,
     living: BTreeSet<JobId>,
@@ -82,6 +89,8 @@ impl Metrics {
         let tasks = "Time of the tasks of a node by its scheduler: with a processor, ready without one, \
                      overtaken for the sake of coscheduling; coscheduled, and not although that was possible";
         all.register_with_unit("node_tasks", tasks, Unit::Seconds, metrics.tasks.clone());
+        let slots = "Slots of their own that the tasks of a node have begun, by class, under fcs";
+        all.register("node_task_slots", slots, metrics.slots.clone());
         let ready = "Time in which local tasks of a node were ready; its rate is the load index";
         all.register_with_unit("node_local_ready", ready, Unit::Seconds, metrics.local_ready.clone());
         all.register("warnings", "Warnings of the master", metrics.warnings.clone());
@@ -121,8 +130,8 @@ impl Metrics {
                 self.used.get_or_create(&Node { node: node.to_string() }).set(gauge(used.0));
             }
             Event::JobScheduled { node, counted: ByKind { distributed, local }, .. } => {
-                self.on_counted(*node, distributed.account);
-                self.on_counted(*node, local.account);
+                self.on_counted(*node, distributed);
+                self.on_counted(*node, local);
                 let ready = local.account.ready().as_secs_f64();
                 self.local_ready.get_or_create(&Node { node: node.to_string() }).inc_by(ready);
             }
@@ -132,7 +141,11 @@ impl Metrics {
         self.show_jobs();
     }
 
-    fn on_counted(&self, node: NodeId, account: Account) {
+    fn on_counted(&self, node: NodeId, Used { account, slots, .. }: &Used) {
+        for class in ProcessClass::ALL.into_iter().filter(|class| slots.of(*class) > 0) {
+            let labels = NodeClass { node: node.to_string(), class: class.word() };
+            self.slots.get_or_create(&labels).inc_by(slots.of(class));
+        }
         let states = [
             ("executed", account.executed),
             ("ready", account.waited),
@@ -170,7 +183,10 @@ fn gauge(value: u64) -> i64 {
 mod tests {
     use std::time::Duration;
 
-    use coswitch_policies::{Bytes, SwitchId, local::Used};
+    use coswitch_policies::{
+        Bytes, SwitchId,
+        local::{Account, ClassSlots},
+    };
     use coswitch_report::journal::JobOutcome;
 
     use super::*;
@@ -201,7 +217,8 @@ mod tests {
         });
         let seconds = Duration::from_secs;
         let account = Account { executed: seconds(4), waited: seconds(2), ..Account::default() };
-        let used = Used { account, ..Used::default() };
+        let slots = ClassSlots { coscheduled: 3, frustrated: 0, dont_care: 1 };
+        let used = Used { account, slots, ..Used::default() };
         let counted = ByKind { distributed: used, local: used };
         metrics.on_event(&Event::JobScheduled { job: JobId(0), node: NodeId(1), counted });
         let (outcome, last_output) = (JobOutcome::Exit(0), String::new());
@@ -218,6 +235,8 @@ mod tests {
             "coswitch_node_memory_used_bytes{node=\"node-1\"} 77",
             "coswitch_node_tasks_seconds_total{node=\"node-1\",state=\"executed\"} 8.0",
             "coswitch_node_tasks_seconds_total{node=\"node-1\",state=\"thrashed\"} 0.0",
+            "coswitch_node_task_slots_total{node=\"node-1\",class=\"CS\"} 6",
+            "coswitch_node_task_slots_total{node=\"node-1\",class=\"DC\"} 2",
             "coswitch_node_local_ready_seconds_total{node=\"node-1\"} 6.0",
             "# EOF",
         ] {

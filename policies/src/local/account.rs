@@ -7,7 +7,7 @@ use std::{iter::Sum, ops::AddAssign, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::Usage;
+use super::{ClassSlots, Usage};
 
 /// Processor time of one task, one node or a whole system, by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,13 +92,20 @@ impl Sum for Account {
 pub struct Used {
     pub account: Account,
     pub usage: Usage,
+    /// By the class in which the slots of their own have found them, under FCS.
+    #[serde(default)]
+    pub slots: ClassSlots,
 }
 
 impl Used {
     /// What has been added since `earlier`, of the same tasks.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self { account: self.account.since(&earlier.account), usage: self.usage.since(&earlier.usage) }
+        Self {
+            account: self.account.since(&earlier.account),
+            usage: self.usage.since(&earlier.usage),
+            slots: self.slots.since(&earlier.slots),
+        }
     }
 }
 
@@ -106,6 +113,7 @@ impl AddAssign for Used {
     fn add_assign(&mut self, other: Self) {
         self.account += other.account;
         self.usage += other.usage;
+        self.slots += other.slots;
     }
 }
 
@@ -139,6 +147,7 @@ impl AddAssign for ByKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::ProcessClass;
 
     const fn account(coscheduled: u64, thrashed: u64) -> Account {
         Account {
@@ -167,6 +176,28 @@ mod tests {
         again += later.since(&earlier);
         assert_eq!(again, later);
         assert_eq!(later.ready(), Duration::from_millis(7));
+    }
+
+    #[test]
+    fn slots_by_class_are_added_and_told_piece_by_piece() {
+        let slots = |coscheduled, frustrated, dont_care| Used {
+            slots: ClassSlots { coscheduled, frustrated, dont_care },
+            ..Used::default()
+        };
+        let mut sum = slots(1, 2, 5);
+        sum += slots(0, 1, 1);
+        assert_eq!((sum.slots.all(), sum.since(&slots(1, 2, 5))), (10, slots(0, 1, 1)));
+        let shares = ProcessClass::ALL.map(|class| sum.slots.share(class));
+        assert_eq!(shares, [Some(0.1), Some(0.3), Some(0.6)]);
+        assert_eq!(Used::default().slots.share(ProcessClass::Frustrated), None);
+    }
+
+    /// In the journal of an earlier version.
+    #[test]
+    fn accounts_without_slots_have_none() {
+        let mut written = serde_json::to_value(Used::default()).unwrap();
+        written.as_object_mut().unwrap().remove("slots").expect("it is written");
+        assert_eq!(serde_json::from_value::<Used>(written).unwrap(), Used::default());
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub mod usage;
 
 pub use account::{Account, ByKind, Degrees, Used};
 pub use event::{NodeDecision, NodeError, TaskEvent};
+pub use flexible::{ClassSlots, ProcessClass};
 pub use frequency::Frequency;
 pub use model::{Model, NodeView, WaitPolicy};
 pub use moments::{Doing, Excerpt, Lane, Moments, Stretch};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Frequency, NodeDecision, Task, TaskEvent};
+use super::{Frequency, NodeDecision, Task, TaskEvent, flexible::ProcessClass};
 use crate::SimTime;
 
 /// How a task that lacks a message waits.
@@ -55,6 +55,11 @@ pub trait Model {
 
     fn wait(&self, _task: &Task) -> WaitPolicy {
         WaitPolicy::Block
+    }
+
+    /// The class of a task. None: the model has no classes.
+    fn class(&self, _task: &Task) -> Option<ProcessClass> {
+        None
     }
 
     /// Weight of the past in the communication frequency, in 0..=1 (the paper's `P`).

@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use super::{
-    Account, Model, NodeDecision, NodeError, NodeView, ReadyQueue, Task, TaskEvent, TaskId, WaitPolicy,
+    Account, Model, NodeDecision, NodeError, NodeView, ProcessClass, ReadyQueue, Task, TaskEvent, TaskId,
+    WaitPolicy,
 };
 use crate::{JobId, SimTime};
 
@@ -43,6 +44,9 @@ pub trait NodeScheduler {
 
     /// How a task waits for messages at present.
     fn wait(&self, task: TaskId) -> WaitPolicy;
+
+    /// The class of a task; none where the model has no classes, or the task is unknown.
+    fn class(&self, task: TaskId) -> Option<ProcessClass>;
 }
 
 /// The common scheduler under the rules of one [`Model`].
@@ -132,9 +136,9 @@ impl<M: Model> LocalScheduler<M> {
             TaskEvent::MessageSent { task } => self.task_mut(task).frequency.sent += 1,
             TaskEvent::QuantumEnd { task } => self.on_quantum_end(now, task),
             TaskEvent::Finished { task } => self.on_finished(now, task, decisions),
+            TaskEvent::Strobe { application } => self.on_strobe(application),
             TaskEvent::WaitOver { .. }
             | TaskEvent::Measured { .. }
-            | TaskEvent::Strobe { .. }
             | TaskEvent::SlicesSet(_)
             | TaskEvent::TimerFired => {}
         }
@@ -212,6 +216,17 @@ impl<M: Model> LocalScheduler<M> {
         self.left += task.total;
         let (id, application, used) = (task.id, task.application, task.used());
         decisions.push(NodeDecision::Left { task: id, application, used });
+    }
+
+    /// The model has classed the tasks of the application whose slot begins.
+    fn on_strobe(&mut self, application: Option<JobId>) {
+        let Self { model, queue, away, .. } = self;
+        let tasks = queue.tasks_mut().chain(away.values_mut());
+        for task in tasks.filter(|task| task.is_distributed() && task.application == application) {
+            if let Some(class) = model.class(task) {
+                task.slots.count(class);
+            }
+        }
     }
 
     fn known(&self, task: TaskId) -> Option<&Task> {
@@ -302,6 +317,10 @@ impl<M: Model> NodeScheduler for LocalScheduler<M> {
 
     fn wait(&self, task: TaskId) -> WaitPolicy {
         self.known(task).map_or(WaitPolicy::Block, |task| self.model.wait(task))
+    }
+
+    fn class(&self, task: TaskId) -> Option<ProcessClass> {
+        self.model.class(self.known(task)?)
     }
 
     fn task(&self, task: TaskId) -> Option<&Task> {

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Account, Frequency, Usage, Used};
+use super::{Account, ClassSlots, Frequency, Usage, Used};
 use crate::{JobId, SimTime};
 
 id!(
@@ -41,6 +41,8 @@ pub struct Task {
     pub total: Account,
     /// As it was measured last.
     pub usage: Usage,
+    /// Since it began, of slots of its own application.
+    pub slots: ClassSlots,
     /// How often it was overtaken for the sake of coscheduling since it last reached the ready queue (`de`).
     pub overtaken: u32,
     /// The tasks that overtook it (`ovt`).
@@ -63,6 +65,7 @@ impl Task {
             since_queued: Account::default(),
             total: Account::default(),
             usage: Usage::default(),
+            slots: ClassSlots::default(),
             overtaken: 0,
             overtakers: Vec::new(),
         }
@@ -76,7 +79,7 @@ impl Task {
     /// Since it began; measured last.
     #[must_use]
     pub const fn used(&self) -> Used {
-        Used { account: self.total, usage: self.usage }
+        Used { account: self.total, usage: self.usage, slots: self.slots }
     }
 
     /// Whether it has a processor.

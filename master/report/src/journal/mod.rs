@@ -26,5 +26,5 @@ pub use file::{FILE_NAME, JournalError, archive, each, missing_archive, read, sa
 /// jobs wait in queues of groups. Since version 20 the journal of a cluster that stays is compacted.
 /// Since version 21 jobs in memory take slices. Since version 22 it has what accounts need: users and dates.
 /// Since version 23 it has the node scheduler with its parameters, the slices that its console sets, and
-/// what it counts; partitions have priorities and users.
-pub const VERSION: u32 = 23;
+/// what it counts; partitions have priorities and users. Since version 24 it counts slots by class as well.
+pub const VERSION: u32 = 24;

@@ -1,6 +1,6 @@
 //! The process classes of FCS and the rule that finds them (testbed §2.4.2, §2.4.4, Table 2.1).
 
-use std::time::Duration;
+use std::{ops::AddAssign, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,77 @@ pub enum ProcessClass {
     Frustrated,
     /// DC: the process rarely communicates, or communicates as well without its peers.
     DontCare,
+}
+
+impl ProcessClass {
+    pub const ALL: [Self; 3] = [Self::Coscheduled, Self::Frustrated, Self::DontCare];
+
+    /// As the papers write it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Coscheduled => "CS",
+            Self::Frustrated => "F",
+            Self::DontCare => "DC",
+        }
+    }
+}
+
+/// Slots of its own that a process has begun in each class; of several processes the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassSlots {
+    pub coscheduled: u64,
+    pub frustrated: u64,
+    pub dont_care: u64,
+}
+
+impl ClassSlots {
+    pub(crate) const fn count(&mut self, class: ProcessClass) {
+        match class {
+            ProcessClass::Coscheduled => self.coscheduled += 1,
+            ProcessClass::Frustrated => self.frustrated += 1,
+            ProcessClass::DontCare => self.dont_care += 1,
+        }
+    }
+
+    #[must_use]
+    pub const fn of(&self, class: ProcessClass) -> u64 {
+        match class {
+            ProcessClass::Coscheduled => self.coscheduled,
+            ProcessClass::Frustrated => self.frustrated,
+            ProcessClass::DontCare => self.dont_care,
+        }
+    }
+
+    /// In all classes; 0 under a scheduler without classes.
+    #[must_use]
+    pub const fn all(&self) -> u64 {
+        self.coscheduled + self.frustrated + self.dont_care
+    }
+
+    /// The part of all slots that were begun in a class; `None` where there was no slot.
+    #[must_use]
+    pub fn share(&self, class: ProcessClass) -> Option<f64> {
+        (self.all() > 0).then(|| self.of(class) as f64 / self.all() as f64)
+    }
+
+    /// What has been added since `earlier`, of the same processes.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            coscheduled: self.coscheduled.saturating_sub(earlier.coscheduled),
+            frustrated: self.frustrated.saturating_sub(earlier.frustrated),
+            dont_care: self.dont_care.saturating_sub(earlier.dont_care),
+        }
+    }
+}
+
+impl AddAssign for ClassSlots {
+    fn add_assign(&mut self, other: Self) {
+        self.coscheduled += other.coscheduled;
+        self.frustrated += other.frustrated;
+        self.dont_care += other.dont_care;
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ pub mod counters;
 
 use std::{collections::BTreeMap, time::Duration};
 
-pub use class::{ProcessClass, Thresholds};
+pub use class::{ClassSlots, ProcessClass, Thresholds};
 pub use counters::Counters;
 
 use super::{Model, NodeDecision, NodeView, Task, TaskEvent, TaskId, WaitPolicy};
@@ -122,6 +122,10 @@ impl Model for Flexible {
             ProcessClass::Frustrated => 1,
             ProcessClass::Coscheduled => 0,
         }
+    }
+
+    fn class(&self, task: &Task) -> Option<ProcessClass> {
+        Some(self.class(task.id))
     }
 
     fn wait(&self, task: &Task) -> WaitPolicy {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     SimTime,
-    local::{LocalScheduler, NodeScheduler},
+    local::{LocalScheduler, NodeScheduler, Used, linux::Linux},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -72,6 +72,44 @@ fn a_new_process_is_first_cs_and_then_dc_for_the_trial_slots() {
         .collect();
     let (cs, dc) = (ProcessClass::Coscheduled, ProcessClass::DontCare);
     assert_eq!(classes, [cs, cs, dc, dc, dc], "it never communicated: it stays DC");
+}
+
+/// Slots of others are none of its own, and a process that has left keeps its count.
+#[test]
+fn slots_of_its_own_are_counted_by_the_class_in_which_they_find_a_process() {
+    let mut node = Node::new(2);
+    for slot in 0..5 {
+        node.slot_of_gang(slot * 20);
+        for application in [None, Some(JobId(9))] {
+            node.tell(slot * 20 + 10, TaskEvent::Strobe { application });
+        }
+    }
+    let classes = [PARALLEL, LOCAL, TaskId(7)].map(|task| node.scheduler.class(task));
+    assert_eq!(classes, [Some(ProcessClass::DontCare), Some(ProcessClass::DontCare), None]);
+    let slots = ClassSlots { coscheduled: 2, frustrated: 0, dont_care: 3 };
+    let counted = |task| node.scheduler.task(task).map(Task::used).unwrap_or_default().slots;
+    assert_eq!([PARALLEL, LOCAL].map(counted), [slots, ClassSlots::default()]);
+    node.tell(100, TaskEvent::Finished { task: PARALLEL });
+    let left = |decision: &NodeDecision| match *decision {
+        NodeDecision::Left { used, .. } => Some(used),
+        _ => None,
+    };
+    let left: Vec<Used> = node.decisions.iter().filter_map(left).collect();
+    assert_eq!(left.iter().map(|used| used.slots).collect::<Vec<_>>(), [slots]);
+}
+
+#[test]
+fn without_classes_no_slot_is_counted() {
+    let mut plain = LocalScheduler::new(Linux { slice: MS });
+    let events = [
+        TaskEvent::Arrived { task: PARALLEL, application: Some(GANG) },
+        TaskEvent::Strobe { application: Some(GANG) },
+    ];
+    for event in events {
+        plain.on_event(SimTime(0), event, &mut Vec::new()).unwrap();
+    }
+    assert_eq!(plain.class(PARALLEL), None);
+    assert_eq!(plain.task(PARALLEL).unwrap().slots, ClassSlots::default());
 }
 
 #[test]

@@ -99,6 +99,7 @@ fn heads() -> Markup {
         (number("delay", "overtaken for the sake of coscheduling"))
         (number("CoDe", "of the time when coscheduling was possible"))
         (number("ThDe", "the rest of it"))
+        (number("CS/F/DC", "slots of its own in each class, under fcs"))
     }
 }
 
@@ -110,6 +111,7 @@ fn cells(tasks: &Tasks) -> Markup {
         td.number { (seconds(tasks.delayed)) }
         td.number { (known(tasks.coscheduling.map(percent))) }
         td.number { (known(tasks.thrashing.map(percent))) }
+        td.number { (known(tasks.classes())) }
     }
 }
 
