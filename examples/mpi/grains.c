@@ -151,6 +151,7 @@ int main(int argc, char **argv) {
     struct plan plan = {.grain = 0.001, .bytes = 1024};
     double percent = 0, limit = 10;
     long steps = 0, seed = 1;
+    int announces = 0;
     const char *pattern_name = "neighbour", *speeds = "1";
     MPI_Init(&argc, &argv);
     parse_options(argc, argv, "grains of computing, and communication between them",
@@ -163,6 +164,7 @@ int main(int argc, char **argv) {
                       {"steps", CLI_COUNT, &steps, "steps to make; --seconds if 0 (0)"},
                       {"seconds", CLI_SECONDS, &limit, "processor time of rank 0 (10)"},
                       {"seed", CLI_COUNT, &seed, "of the imbalance (1)"},
+                      {"announce", CLI_FLAG, &announces, "say when all ranks are there"},
                       {NULL, 0, NULL, NULL}});
     const struct pattern *pattern = find(pattern_name);
     plan.imbalance = fmin(percent, 100) / 100;
@@ -172,6 +174,10 @@ int main(int argc, char **argv) {
     if (words > 1L << 24) usage_error("--bytes: a message has at most 128 MiB");
     long *out = allocate(world_size() * words * sizeof *out), *in = allocate(world_size() * words * sizeof *in);
     int right = 1;
+    if (announces) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (world_rank() == 0 && (puts("begins") < 0 || fflush(stdout) != 0)) right = 0;
+    }
     double begun = seconds_now();
     struct work work = work_of(limit);
     for (int done = 0; !done; step++) {

@@ -10,6 +10,7 @@ mod checkpoint;
 mod control;
 mod figure;
 mod flush;
+mod grain_jobs;
 mod hand;
 mod launch;
 mod launch_curve;
@@ -31,6 +32,7 @@ mod stage;
 mod standing;
 mod store;
 mod switch;
+mod tables;
 mod tcp;
 mod together;
 
@@ -111,6 +113,9 @@ enum Name {
     Local,
     /// Node schedulers: jobs of different kinds, and local tasks, on the same processors; also simulated
     Mixes,
+    /// Node schedulers: the classes of FCS (paper 000, Table 2.1), what the coscheduling degree depends on
+    /// (paper 001, Table 4.1), each also simulated
+    Tables,
     /// Buffered coscheduling: programs as Sweep3D and SAGE whose messages go by slots; the order of messages
     Bcs,
     /// Warm gang switching: what two jobs lose that take slices, by their length, on 2, 8 and 32 nodes
@@ -125,7 +130,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 22] = [
+    const SINGLE: [Name; 23] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
@@ -143,6 +148,7 @@ impl Name {
         Name::Standing,
         Name::Local,
         Name::Mixes,
+        Name::Tables,
         Name::Bcs,
         Name::Slices,
         Name::Launch,
@@ -189,6 +195,7 @@ impl Name {
             Name::Memory => memory::measure(),
             Name::Local => local::measure(rounds.unwrap_or(3)),
             Name::Mixes => mixes::measure(rounds.unwrap_or(3)),
+            Name::Tables => tables::measure(rounds.unwrap_or(1)),
             Name::Bcs => bcs::measure(rounds.unwrap_or(3)),
             Name::Slices => slices::measure(&nodes(&slices::NODES), rounds.unwrap_or(2)),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),

@@ -23,13 +23,13 @@ use coswitch_policies::{
         explicit::{Filling, LoadRule},
     },
     metrics,
-    strobe::Rows,
 };
-use coswitch_sim::local::mix::{LocalLoad, Mix, MixJob, MixReport, Pattern, simulate_mix};
+use coswitch_sim::local::mix::{LocalLoad, MixJob, MixReport, simulate_mix};
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
     figure::Figure,
+    grain_jobs::{self, COMPUTE, FINE, IMBALANCED},
     pairs::median,
     programs,
     stage::{Job, Stage, apart, said_by},
@@ -69,12 +69,6 @@ const BALANCED: Technique = Technique::Dts {
     filling: Filling::Both,
 };
 
-/// The work of each job is a second of processor time of each rank.
-const FINE: MixJob =
-    MixJob { grain: Duration::from_micros(200), imbalance: 0.0, pattern: Pattern::Neighbour, steps: 5000 };
-const COMPUTE: MixJob =
-    MixJob { grain: Duration::from_millis(5), imbalance: 0.0, pattern: Pattern::None, steps: 200 };
-const IMBALANCED: MixJob = MixJob { imbalance: 0.8, pattern: Pattern::All, ..COMPUTE };
 /// A quarter of a processor. The job beside them needs no less time.
 const LOCAL: LocalLoad = LocalLoad {
     every: Duration::from_millis(80),
@@ -88,6 +82,7 @@ const MIXES: [(&str, &[MixJob], Option<LocalLoad>); 4] = [
     ("imbalanced + compute", &[IMBALANCED, COMPUTE], None),
     ("fine + local", &[MixJob { steps: 3 * FINE.steps, ..FINE }], Some(LOCAL)),
 ];
+
 /// What one run shows.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -203,9 +198,7 @@ fn middle(runs: &[Seen]) -> Seen {
 }
 
 fn simulate(jobs: &[MixJob], local: Option<LocalLoad>, technique: Option<Technique>) -> MixReport {
-    let (latency, context_switch) = (Duration::from_micros(20), Duration::from_micros(2));
-    let mix = Mix { nodes: NODES, jobs: jobs.to_vec(), local, latency, context_switch };
-    simulate_mix(&mix, technique, 1)
+    simulate_mix(&grain_jobs::simulated(NODES, jobs, local), technique, 1)
 }
 
 fn simulated(jobs: &[MixJob], local: Option<LocalLoad>, technique: Option<Technique>) -> Seen {
@@ -236,37 +229,16 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-fn command(job: &MixJob) -> Vec<String> {
-    let pattern = match job.pattern {
-        Pattern::None => "none",
-        Pattern::Neighbour => "neighbour",
-        Pattern::All => "all",
-    };
-    let options = [
-        ("--grain", job.grain.as_secs_f64().to_string()),
-        ("--imbalance", (job.imbalance * 100.0).to_string()),
-        ("--pattern", pattern.to_owned()),
-        ("--steps", job.steps.to_string()),
-    ];
-    options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
-}
-
 fn live(jobs: &[MixJob], local: Option<LocalLoad>, technique: Option<Technique>, wait: Wait) -> Result<Seen> {
     let program = programs::example(Program::Grains)?;
     let stage = Stage::favouring(technique, NODES, Bytes::mib(512))?;
-    let slot = technique.and_then(Technique::slot);
-    let strobe = |left: &[JobId]| {
-        if let Some(slice) = slot {
-            stage.strobe(Rows { slice, rows: left.iter().map(|job| [*job].into()).collect() });
-        }
-    };
+    let strobe = |left: &[JobId]| grain_jobs::strobe(&stage, technique, left);
     let left = Mutex::new((0..).map(JobId).take(jobs.len()).collect::<Vec<_>>());
     strobe(&left.lock().expect("no panic while holding it"));
     let began = Instant::now();
     let launch = |job: &MixJob| -> Job {
-        let words = command(job);
-        let command: Vec<&str> =
-            [program.as_str()].into_iter().chain(words.iter().map(String::as_str)).collect();
+        let words = grain_jobs::command(&program, job);
+        let command: Vec<&str> = words.iter().map(String::as_str).collect();
         stage.launch(&command, &[0, 1], wait)
     };
     let launched: Vec<(JobId, Job)> = (0..).map(JobId).zip(jobs.iter().map(launch)).collect();

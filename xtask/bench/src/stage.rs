@@ -25,7 +25,7 @@ use coswitch_dispatcher::{
 use coswitch_policies::{
     Bytes, CopyRule, JobId, NodeId, Rate,
     local::{
-        Technique,
+        ByKind, Technique,
         explicit::{Console, PowerWeight},
     },
     strobe::Rows,
@@ -302,6 +302,22 @@ impl Stage {
                 Report::StillRunning { cause } => bail!("a job was not parked: {cause}"),
                 Report::Mended { what } => bail!("something went wrong and was mended: {what}"),
                 // Progress, traffic and other reports on the way.
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for the end of a job that was ordered to end; returns what the node schedulers have counted of
+    /// it.
+    pub(crate) fn counted(&self, job: &mut Job) -> Result<ByKind> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut all = ByKind::default();
+        loop {
+            match self.next(job, deadline)? {
+                Report::Scheduled { counted, .. } => all += *counted,
+                Report::Ended(AppOutcome::Stopped) => return Ok(all),
+                Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),
+                Report::Mended { what } => bail!("something went wrong and was mended: {what}"),
                 _ => {}
             }
         }

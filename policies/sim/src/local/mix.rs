@@ -1,7 +1,7 @@
 //! Simulation of some jobs beside each other, and of local tasks, under a node scheduler that a live node may
-//! have: the counterpart of `cargo xtask bench mixes`.
+//! have: the counterpart of `cargo xtask bench mixes` and `cargo xtask bench tables`.
 //!
-//! Each job has a rank on each node. In each step a rank computes for a grain, longer or shorter by chance,
+//! Each job has ranks on each node. In each step a rank computes for a grain, longer or shorter by chance,
 //! and then exchanges messages by its pattern. A message takes [`Mix::latency`], or under BCS until the
 //! beginning of the slot after the next one; its receiver needs no processor for it, but takes it when it has
 //! one. Local tasks come at random (Poisson) and need an exponential processor time, as in the thesis; when
@@ -18,7 +18,7 @@ mod world;
 
 use std::time::Duration;
 
-use coswitch_policies::local::Technique;
+use coswitch_policies::local::{Technique, Used};
 
 use self::world::World;
 
@@ -32,7 +32,7 @@ pub enum Pattern {
     All,
 }
 
-/// A job of one rank on each node.
+/// A job with ranks on each node, which are dealt out node by node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MixJob {
     /// Processor time of a step.
@@ -41,6 +41,13 @@ pub struct MixJob {
     pub imbalance: f64,
     pub pattern: Pattern,
     pub steps: u64,
+    /// Ranks on each node.
+    pub on_each: u32,
+}
+
+impl MixJob {
+    /// For [`steps`](Self::steps): until [`Mix::limit`].
+    pub const ENDLESS: u64 = u64::MAX;
 }
 
 /// The local tasks of each node.
@@ -60,6 +67,10 @@ pub struct Mix {
     /// Perhaps none: then local tasks are alone.
     pub jobs: Vec<MixJob>,
     pub local: Option<LocalLoad>,
+    /// Local tasks of each node that compute all the time.
+    pub hogs: u32,
+    /// When it is over at the latest; jobs without an end need one.
+    pub limit: Option<Duration>,
     /// Of a message between two nodes.
     pub latency: Duration,
     pub context_switch: Duration,
@@ -68,9 +79,12 @@ pub struct Mix {
 /// Of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MixedJob {
+    /// 0 where it has not.
     pub ended: Duration,
-    /// For which a rank lacked a message, on average.
+    /// For which a rank lacked a message, on average; 0 where the job has not ended.
     pub waited: Duration,
+    /// What the schedulers have counted of its ranks, up to their last decisions.
+    pub used: Used,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

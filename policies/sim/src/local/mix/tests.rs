@@ -9,14 +9,14 @@ const MS: Duration = Duration::from_millis(1);
 
 fn mix(jobs: &[MixJob]) -> Mix {
     let (latency, context_switch) = (Duration::from_micros(10), Duration::from_micros(2));
-    Mix { nodes: 2, jobs: jobs.to_vec(), local: None, latency, context_switch }
+    Mix { nodes: 2, jobs: jobs.to_vec(), local: None, hogs: 0, limit: None, latency, context_switch }
 }
 
 fn job(grain: Duration, pattern: Pattern, steps: u64) -> MixJob {
-    MixJob { grain, imbalance: 0.0, pattern, steps }
+    MixJob { grain, imbalance: 0.0, pattern, steps, on_each: 1 }
 }
 
-const ALL: [Option<Technique>; 12] = [
+const ALL: [Option<Technique>; 13] = [
     None,
     Some(Technique::DCS),
     Some(Technique::ICS),
@@ -29,6 +29,7 @@ const ALL: [Option<Technique>; 12] = [
     Some(Technique::DTS_STOP),
     Some(Technique::FCS),
     Some(Technique::BCS),
+    Some(Technique::ROUND_ROBIN),
 ];
 
 #[test]
@@ -96,4 +97,40 @@ fn two_fine_jobs_make_their_steps_and_no_more() {
         let last = report.jobs.iter().map(|job| job.ended).max().unwrap();
         assert!(last >= 2000 * MS && last < 60_000 * MS, "{technique:?}: {report:?}");
     }
+}
+
+/// A rank whose neighbour is some steps ahead has more messages than those of the next step.
+#[test]
+fn uneven_ranks_of_a_long_ring_lose_no_message() {
+    let uneven = MixJob { imbalance: 1.0, on_each: 3, ..job(MS, Pattern::Neighbour, 200) };
+    let ring = Mix { nodes: 4, hogs: 1, ..mix(&[uneven, uneven]) };
+    for technique in ALL {
+        let report = simulate_mix(&ring, technique, 5);
+        for job in &report.jobs {
+            assert!(job.ended > 600 * MS, "{technique:?}: {report:?}");
+            let executed = job.used.account.executed;
+            assert!(executed >= 12 * 150 * MS, "{technique:?}: {executed:?}");
+        }
+    }
+}
+
+/// Of a closed load: all tasks want the processor all the time, and it is never idle.
+#[test]
+fn up_to_its_limit_a_closed_load_shares_the_processor_and_counts_it() {
+    let endless = job(MS, Pattern::None, MixJob::ENDLESS);
+    let limit = Some(1000 * MS);
+    let closed = Mix { hogs: 2, limit, ..mix(&[endless, endless]) };
+    let report = simulate_mix(&closed, Some(Technique::ROUND_ROBIN), 1);
+    for job in &report.jobs {
+        let account = job.used.account;
+        let share = account.executed.as_secs_f64() / account.ready().as_secs_f64();
+        assert!((share - 0.25).abs() < 0.02, "{report:?}");
+        assert_eq!((job.ended, account.degrees()), (Duration::ZERO, None));
+    }
+    let longer = simulate_mix(&Mix { limit: Some(2000 * MS), ..closed.clone() }, Some(Technique::FCS), 1);
+    let shorter = simulate_mix(&closed, Some(Technique::FCS), 1);
+    // Three slots of 50 ms take turns, one of them for others; trials are over after the first second.
+    let later = longer.jobs[0].used.since(&shorter.jobs[0].used).slots;
+    assert_eq!((later.coscheduled, later.frustrated), (0, 0), "{later:?}");
+    assert!((12..=14).contains(&later.dont_care), "{later:?}");
 }

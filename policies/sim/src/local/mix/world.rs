@@ -9,7 +9,7 @@ use std::{
 use coswitch_policies::{
     JobId, NodeId, SimTime,
     local::{
-        LocalScheduler, NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique,
+        LocalScheduler, NodeDecision, NodeScheduler, Task as Seen, TaskEvent, TaskId, Technique,
         explicit::{Console, PowerWeight},
         linux::Linux,
     },
@@ -18,6 +18,8 @@ use coswitch_policies::{
 use super::{Mix, MixJob, MixReport, MixedJob, Pattern};
 use crate::Seed;
 
+/// Processor time of a task without end: beyond any limit.
+const ENDLESS_WORK: Duration = Duration::from_secs(1 << 32);
 /// The slice of the plain round robin that stands for the kernel's own scheduler.
 const PLAIN_SLICE: Duration = Duration::from_millis(3);
 
@@ -47,6 +49,8 @@ enum State {
 struct Task {
     node: usize,
     job: Option<usize>,
+    /// In its job.
+    rank: usize,
     seed: Seed,
     state: State,
     /// Processor time until it communicates, or ends.
@@ -54,8 +58,9 @@ struct Task {
     /// It has computed the grain of this step, and lacks messages.
     lacks: bool,
     step: u64,
-    /// Messages of this step and of the next one: no peer can be further.
-    got: [u32; 2],
+    /// Messages of this step, and of the next ones: the rank before may be ahead by as many steps as there
+    /// are ranks.
+    got: VecDeque<u32>,
     has_unread: bool,
     waits_since: SimTime,
     waited: Duration,
@@ -108,14 +113,21 @@ impl<'a> World<'a> {
             timer: None,
             arrivals: Seed::new(seeds.next_u64()),
         });
-        let nodes = nodes.collect();
+        let nodes: Vec<Node> = nodes.collect();
+        let nodes_count = nodes.len();
         let mut tasks = Vec::new();
         for (job, work) in mix.jobs.iter().enumerate() {
-            for node in 0..mix.nodes as usize {
-                let mut task = Task::new(node, Some(job), Seed::new(seeds.next_u64()));
+            for rank in 0..work.ranks(mix.nodes) as usize {
+                let mut task = Task::new(rank % nodes_count, Some(job), Seed::new(seeds.next_u64()));
+                task.rank = rank;
                 task.work = work.next_grain(&mut task.seed);
                 tasks.push(task);
             }
+        }
+        for hog in 0..(mix.nodes * mix.hogs) as usize {
+            let mut task = Task::new(hog % nodes_count, None, Seed::new(0));
+            task.work = ENDLESS_WORK;
+            tasks.push(task);
         }
         let equals = (0..mix.nodes).map(|node| (NodeId(node), PowerWeight::FASTEST));
         Self {
@@ -138,7 +150,12 @@ impl<'a> World<'a> {
 
     pub(super) fn run(mut self) -> MixReport {
         self.begin();
+        let limit = self.mix.limit.map(|limit| SimTime(0).after(limit));
         while self.jobs_left > 0 || self.local_left > 0 {
+            let next = self.agenda.first_key_value().map(|((at, _), _)| *at);
+            if limit.is_some_and(|limit| next.is_none_or(|next| next > limit)) {
+                break;
+            }
             let ((now, _), what) = self.agenda.pop_first().expect("tasks that have not ended do something");
             self.now = now;
             self.on_time(what);
@@ -266,11 +283,19 @@ impl<'a> World<'a> {
                     self.events.extend((0..self.nodes.len()).map(set));
                 }
             }
-            NodeDecision::Left { .. } => {}
+            NodeDecision::Left { application, used, .. } => {
+                if let Some(JobId(job)) = application {
+                    self.report.jobs[job as usize].used += used;
+                }
+            }
         }
     }
 
     fn give_processor(&mut self, id: usize, slice: Duration) {
+        // Its last message has called it, and ended it: the scheduler hears that next.
+        if self.tasks[id].state == State::Ended {
+            return;
+        }
         let node = self.tasks[id].node;
         let name = Some(TaskId(id as u32));
         let is_other = std::mem::replace(&mut self.nodes[node].last, name) != name;
@@ -314,7 +339,7 @@ impl<'a> World<'a> {
             }
         }
         let task = &mut self.tasks[id];
-        if task.got[0] < self.mix.jobs[job].awaited(self.mix.nodes) {
+        if task.got.front().copied().unwrap_or(0) < self.mix.jobs[job].awaited(self.mix.nodes) {
             (task.lacks, task.waits_since, task.state) = (true, now, State::Spinning);
             return self.tell(id, |task| TaskEvent::Waits { task });
         }
@@ -323,13 +348,14 @@ impl<'a> World<'a> {
 
     /// The ranks to which this one sends in each step.
     fn peers(&self, id: usize) -> Vec<usize> {
-        let Task { node, job: Some(job), .. } = self.tasks[id] else { return Vec::new() };
-        let (count, first) = (self.mix.nodes as usize, id - node);
-        match self.mix.jobs[job].pattern {
+        let Task { rank, job: Some(job), .. } = self.tasks[id] else { return Vec::new() };
+        let work = &self.mix.jobs[job];
+        let (count, first) = (work.ranks(self.mix.nodes) as usize, id - rank);
+        match work.pattern {
             Pattern::None => Vec::new(),
             _ if count == 1 => Vec::new(),
-            Pattern::Neighbour => vec![first + (node + 1) % count],
-            Pattern::All => (0..count).filter(|other| *other != node).map(|other| first + other).collect(),
+            Pattern::Neighbour => vec![first + (rank + 1) % count],
+            Pattern::All => (0..count).filter(|other| *other != rank).map(|other| first + other).collect(),
         }
     }
 
@@ -357,7 +383,7 @@ impl<'a> World<'a> {
             task.waited += now.since(task.waits_since);
         }
         task.step += 1;
-        task.got = [task.got[1], 0];
+        task.got.pop_front();
         task.work = self.mix.jobs[job].next_grain(&mut task.seed);
     }
 
@@ -366,9 +392,14 @@ impl<'a> World<'a> {
         if task.state == State::Ended {
             return;
         }
-        task.got[usize::from(step > task.step)] += 1;
+        let ahead = step.saturating_sub(task.step) as usize;
+        if task.got.len() <= ahead {
+            task.got.resize(ahead + 1, 0);
+        }
+        task.got[ahead] += 1;
         let job = task.job.expect("only ranks get messages");
-        let has_all = task.lacks && task.got[0] >= self.mix.jobs[job].awaited(self.mix.nodes);
+        let got = task.got.front().copied().unwrap_or(0);
+        let has_all = task.lacks && got >= self.mix.jobs[job].awaited(self.mix.nodes);
         let state = task.state;
         task.has_unread = true;
         self.tell(id, |task| TaskEvent::MessageArrived { task });
@@ -402,7 +433,9 @@ impl<'a> World<'a> {
         if ranks().all(|task| task.state == State::Ended) {
             let waited: Duration = ranks().map(|task| task.waited).sum();
             let ended = self.now.since(SimTime(0));
-            self.report.jobs[job] = MixedJob { ended, waited: waited / self.mix.nodes.max(1) };
+            let waited = waited / self.mix.jobs[job].ranks(self.mix.nodes).max(1);
+            let MixedJob { used, .. } = self.report.jobs[job];
+            self.report.jobs[job] = MixedJob { ended, waited, used };
             self.jobs_left -= 1;
         }
     }
@@ -442,7 +475,13 @@ impl<'a> World<'a> {
         self.tell(id, |task| TaskEvent::Finished { task });
     }
 
-    fn report(self) -> MixReport {
+    fn report(mut self) -> MixReport {
+        for (id, task) in self.tasks.iter().enumerate() {
+            let seen = self.nodes[task.node].scheduler.task(TaskId(id as u32)).map(Seen::used);
+            if let (Some(job), Some(used)) = (task.job, seen) {
+                self.report.jobs[job].used += used;
+            }
+        }
         let count = u32::try_from(self.report.local_tasks).unwrap_or(u32::MAX);
         let local_response = self.responses.checked_div(count).unwrap_or_default();
         MixReport { local_response, ..self.report }
@@ -454,12 +493,13 @@ impl Task {
         Self {
             node,
             job,
+            rank: 0,
             seed,
             state: State::Ready,
             work: Duration::ZERO,
             lacks: false,
             step: 0,
-            got: [0; 2],
+            got: VecDeque::new(),
             has_unread: false,
             waits_since: SimTime(0),
             waited: Duration::ZERO,
@@ -474,13 +514,18 @@ impl MixJob {
         self.grain.mul_f64(1.0 + self.imbalance * (2.0 * seed.unit() - 1.0))
     }
 
+    /// On so many nodes.
+    const fn ranks(&self, nodes: u32) -> u32 {
+        nodes * self.on_each
+    }
+
     /// Messages that a rank needs in each step.
     const fn awaited(&self, nodes: u32) -> u32 {
         match self.pattern {
             Pattern::None => 0,
-            _ if nodes == 1 => 0,
+            _ if self.ranks(nodes) <= 1 => 0,
             Pattern::Neighbour => 1,
-            Pattern::All => nodes - 1,
+            Pattern::All => self.ranks(nodes) - 1,
         }
     }
 }
