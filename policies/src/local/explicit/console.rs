@@ -21,7 +21,7 @@ pub struct Console {
     nodes: BTreeMap<NodeId, Node>,
     announced: f64,
     slices: Slices,
-    /// The slices that live nodes were told last; `None`: some node knows none.
+    /// The slices that were sent to the live nodes last; `None`: some node has not got any.
     told: Option<Slices>,
 }
 
@@ -49,12 +49,12 @@ impl Console {
         self.slices
     }
 
-    /// The slices, where live nodes were told others or none. It is asked after each event.
+    /// The slices that are to be sent to the live nodes now; `None`: all of them have these already.
     pub fn to_tell(&mut self) -> Option<Slices> {
         (self.told.replace(self.slices) != Some(self.slices)).then_some(self.slices)
     }
 
-    /// Some node knows no slices.
+    /// Some node has not got any slices: the next [`Console::to_tell`] returns them.
     pub const fn tell_again(&mut self) {
         self.told = None;
     }

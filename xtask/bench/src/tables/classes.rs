@@ -16,7 +16,7 @@ use crate::{
 const SPAN: Duration = Duration::from_secs(4);
 /// A message in eight slots: fewer than the `rare` of the technique before its counts are halved.
 const COARSE: MixJob = MixJob { grain: Duration::from_millis(400), ..FINE };
-/// Programs, and the class that the paper has for such ones.
+/// Name and job of each program, and the class in which Table 2.1 of the paper puts it.
 const SORTS: [(&str, MixJob, ProcessClass); 4] = [
     ("fine-grained, balanced", endless(FINE), ProcessClass::Coscheduled),
     ("imbalanced, all to all", endless(IMBALANCED), ProcessClass::Frustrated),
