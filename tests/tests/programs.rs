@@ -81,7 +81,7 @@ fn every_program_verifies_on_every_shape_while_it_is_switched() {
             // The run time depends on the machine: a program that ended before it could be parked runs again.
             let mut specs: Vec<TestJob> = longer().into_iter().map(|spec| spec.on(ranks, nodes)).collect();
             for _ in 0..ROUNDS {
-                Turns::new(cluster, &mut seed, Duration::from_millis(350)).run_all(specs);
+                Turns::new(cluster, &mut seed, Duration::from_millis(700)).run_all(specs);
                 specs = never_switched(cluster);
             }
             assert!(specs.is_empty(), "never switched: {specs:?}");

@@ -15,6 +15,14 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// Runs to a successful end within `limit` and returns the output, both streams together.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String> {
+    match output(command, limit)? {
+        (text, Ok(())) => Ok(text),
+        (text, Err(why)) => bail!("{why}:\n{}", tail(&text)),
+    }
+}
+
+/// Runs to an end within `limit` and returns the output, both streams together, and why it was no success.
+pub(crate) fn output(command: &mut Command, limit: Duration) -> Result<(String, Result<(), String>)> {
     let name = format!("{command:?}");
     let mut output = scratch_file()?;
     let mut child = command
@@ -24,14 +32,25 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String> {
         .spawn()
         .with_context(|| format!("cannot start {name}"))?;
     let status = wait(&mut child, limit)?;
+    let mut text = Vec::new();
+    output.rewind()?;
+    output.read_to_end(&mut text)?;
+    let ended = match status {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("{name} ended with {status}")),
+        None => Err(format!("{name} did not end within {} s", limit.as_secs())),
+    };
+    Ok((String::from_utf8_lossy(&text).into_owned(), ended))
+}
+
+/// Runs to a successful end within `limit` and returns its standard output; its errors go to our own.
+pub(crate) fn stdout(command: &mut Command, limit: Duration) -> Result<String> {
+    let mut output = scratch_file()?;
+    show(command.stdout(output.try_clone()?), limit)?;
     let mut text = String::new();
     output.rewind()?;
-    output.read_to_string(&mut text).ok();
-    match status {
-        Some(status) if status.success() => Ok(text),
-        Some(status) => bail!("{name} ended with {status}:\n{}", tail(&text)),
-        None => bail!("{name} did not end within {} s:\n{}", limit.as_secs(), tail(&text)),
-    }
+    output.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Runs to a successful end within `limit`; its output goes to our own.

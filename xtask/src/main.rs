@@ -11,6 +11,7 @@ mod conformance;
 mod demo;
 mod setup;
 mod soak;
+mod suites;
 mod test;
 mod workspace;
 

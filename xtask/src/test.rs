@@ -1,11 +1,13 @@
 //! `cargo xtask test`: set-up, a build, and every test of the workspace.
 //!
+//! Arguments are passed on to `cargo test`. Without any, the suites run in [lanes](crate::suites).
 //! All in one optimised profile, `ci`: tests that switch jobs run the programs built just before, and nothing
 //! is compiled twice.
 
 use crate::command;
 use crate::conformance;
 use crate::setup;
+use crate::suites;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::time::Duration;
@@ -20,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 pub(crate) struct Args {
     #[command(flatten)]
     setup: setup::Args,
-    /// Passed to `cargo test`, for example packages and tests [default: --workspace].
+    /// Passed to `cargo test`, for example packages and tests [default: all].
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -30,13 +32,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     setup::for_tests(&args.setup)?;
     let workspace = Workspace::new(&args.setup)?;
     conformance::ensure_sample(&args.setup.prefix, workspace.root())?;
-    command::show(&mut workspace.build(PROFILE), BUILD_LIMIT).context("the build failed")?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;
-    let mut test = workspace.cargo(&["test", "--profile", PROFILE, "--no-fail-fast"]);
     match args.rest.is_empty() {
-        true => test.arg("--workspace"),
-        false => test.args(&args.rest),
-    };
-    command::show(&mut test, LIMIT).context("tests failed")
+        true => all(&workspace),
+        false => {
+            command::show(&mut workspace.build(PROFILE), BUILD_LIMIT).context("the build failed")?;
+            let mut test = workspace.cargo(&["test", "--profile", PROFILE, "--no-fail-fast"]);
+            command::show(test.args(&args.rest), LIMIT).context("tests failed")
+        }
+    }
+}
+
+/// The tests of each crate for itself, and then the suites of the whole. All of them run whatever fails.
+fn all(workspace: &Workspace) -> Result<()> {
+    // Programs and tests at once: tests ask dependencies for more, and these would be compiled twice.
+    let mut build = workspace.build(PROFILE);
+    build.args(["--lib", "--bins", "--tests", "--message-format=json-render-diagnostics"]);
+    let messages = command::stdout(&mut build, BUILD_LIMIT).context("the build failed")?;
+    let mut test = workspace.cargo(&["test", "--profile", PROFILE, "--no-fail-fast", "--workspace"]);
+    let tested = command::show(test.args(["--exclude", suites::PACKAGE]), LIMIT).context("tests failed");
+    let ended = suites::run(workspace, &messages);
+    tested.and(ended)
 }

@@ -66,7 +66,8 @@ impl Workspace {
         make
     }
 
-    fn here(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    /// Any program, in the tree's root.
+    pub(crate) fn here(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root).env("COSWITCH_PREFIX", &self.prefix);
         command
