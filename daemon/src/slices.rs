@@ -165,6 +165,10 @@ struct Begun {
     /// The end of the slice that the node scheduler knows of, by the master's clock; with common slices the
     /// beginning of their interval.
     known: Option<i64>,
+    /// The strobe of the last slice that was to begin, by its beginning.
+    strobe: Option<i64>,
+    /// Who would have stood still in that slice, where too little of it was left.
+    passed_over: Option<BTreeSet<JobId>>,
 }
 
 impl Told {
@@ -179,7 +183,7 @@ impl Told {
         match meaning {
             Meaning::Stops(running) => {
                 let (others, until) = self.slice(now);
-                if others != begun.others {
+                if others != begun.others && !self.passes_over(&others, now, begun) {
                     running.lock().begin_slice(others.clone());
                     begun.others = others;
                 }
@@ -249,6 +253,18 @@ impl Told {
         found.unwrap_or_default()
     }
 
+    /// A thread that comes too late leaves the rest of a slice to the one before: the ranks would hardly run
+    /// before they had to stop again. Not twice in succession, so that each slice has its turn, and not where
+    /// the strobe is another one: a job may have come that the slice before does not know.
+    fn passes_over(&mut self, others: &BTreeSet<JobId>, now: i64, begun: &mut Begun) -> bool {
+        let present = self.strobe(now).map(|(strobe, now, _)| (strobe.begin, strobe.is_nearly_over(now)));
+        let (begin, is_late) = present.unzip();
+        let is_known = begin == std::mem::replace(&mut begun.strobe, begin);
+        let passes = is_late == Some(true) && is_known && begun.passed_over.as_ref() != Some(others);
+        begun.passed_over = passes.then(|| others.clone());
+        passes
+    }
+
     /// The present common slices, the beginning of their synchronisation interval, and when to ask again, by
     /// the master's clock.
     fn common(&mut self, now: i64, usual: explicit::Slices) -> Option<(explicit::Slices, i64, i64)> {
@@ -301,6 +317,19 @@ mod tests {
         assert_eq!(told.slot(1120), (row(&[]), Some(130)), "the slot of all others");
         told.clock.on_reading(&Reading { boot: Boot::default(), at: 500 }, 1498);
         assert_eq!(told.slot(1128), (row(&[1]), Some(140)), "two nanoseconds ahead");
+    }
+
+    #[test]
+    fn a_slice_that_is_nearly_over_is_passed_over_once() {
+        let mut told = Told::by(OtherClock::unknown(Boot::own()));
+        told.clock.on_reading(&Reading { boot: Boot::default(), at: 0 }, 1000);
+        told.next = [strobe(100, &[&[1], &[2]]), strobe(190, &[&[1], &[2], &[3]])].into();
+        let (mut begun, others) = (Begun::default(), BTreeSet::from([JobId(2)]));
+        assert!(!told.passes_over(&others, 1107, &mut begun), "a quarter is left");
+        assert!(told.passes_over(&others, 1108, &mut begun));
+        assert!(!told.passes_over(&others, 1128, &mut begun), "this time it has its turn");
+        assert!(told.passes_over(&others, 1148, &mut begun));
+        assert!(!told.passes_over(&others, 1199, &mut begun), "another strobe");
     }
 
     #[test]

@@ -89,6 +89,13 @@ impl Strobe {
         Some(Slice { row: slot.row.filter(|row| *row < count), ..slot })
     }
 
+    /// Less than a quarter of the present slice is left: too late to begin it.
+    #[must_use]
+    pub fn is_nearly_over(&self, now: i64) -> bool {
+        let left = self.at(now).and_then(|slice| slice.until).map(|until| until - now);
+        left.is_some_and(|left| u128::from(left.unsigned_abs()) * 4 < self.rows.slice.as_nanos())
+    }
+
     /// Of so many turns.
     fn turn(&self, now: i64, count: usize) -> Option<Slice> {
         let since = now.checked_sub(self.begin).filter(|since| *since >= 0)?;
@@ -139,6 +146,13 @@ mod tests {
         assert_eq!(Strobe { rows, begin: 5 }.at(7), Some(Slice { row: None, until: None }));
         let none = Rows::of(SLICE, []);
         assert_eq!(Strobe { rows: none, begin: 5 }.at(7), Some(Slice { row: None, until: None }));
+    }
+
+    #[test]
+    fn the_last_quarter_of_a_slice_is_too_late_to_begin_it() {
+        let rows = Rows::of(SLICE, [(JobId(0), &placed(&[1])), (JobId(1), &placed(&[1]))]);
+        let strobe = Strobe { rows, begin: 100 };
+        assert!(!strobe.is_nearly_over(107) && strobe.is_nearly_over(108) && !strobe.is_nearly_over(110));
     }
 
     proptest! {
