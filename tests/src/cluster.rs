@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use coswitch::run_name::RunName;
 use coswitch_daemon::node::{Tier, node_name};
 use coswitch_dispatcher::{
     Dispatcher,
@@ -167,7 +168,9 @@ pub fn run_in(cluster_spec: ClusterSpec, test: impl FnOnce(&mut TestCluster) + S
 impl TestCluster {
     fn start(cluster_spec: &ClusterSpec) -> Self {
         static CLUSTERS: AtomicU32 = AtomicU32::new(0);
-        let run = format!("test-{}-{:03}", std::process::id(), CLUSTERS.fetch_add(1, Ordering::Relaxed));
+        // `coswitch clean` knows it, should this process be killed.
+        let run = format!("-t{:03}", CLUSTERS.fetch_add(1, Ordering::Relaxed));
+        let run = RunName::of_this_process().with_suffix(&run);
         let test_dir = TestDir::new(&run);
         let dirs = [STORE.into(), format!("{STORE}-2")].map(|name| test_dir.path().join(name));
         let mut stores = dirs.clone().map(Tier::unbounded).to_vec();

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use coswitch::run_name::RunName;
 use coswitch_dispatcher::{
     Dispatcher,
     app::Timeouts,
@@ -106,7 +107,9 @@ impl Stage {
         heartbeats: Heartbeats,
     ) -> Result<Self> {
         static STAGES: AtomicU32 = AtomicU32::new(0);
-        let run = format!("bench-{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
+        // `coswitch clean` knows it, should this process be killed.
+        let run = format!("-b{:03}", STAGES.fetch_add(1, Ordering::Relaxed));
+        let run = RunName::of_this_process().with_suffix(&run);
         let dir = tempfile::tempdir()?;
         let request = VirtualRequest {
             daemons: DaemonsRequest {
