@@ -4,7 +4,7 @@
 //! | the node scheduler | what a slice means |
 //! | --- | --- |
 //! | knows no slices | jobs whose slice is over are stopped, and those of the next one run |
-//! | has slots (FCS, BCS) | it learns whose slot begins; under BCS messages of the last slot go |
+//! | has slots (FCS, BCS) | it learns whose slot begins; under BCS messages are exchanged by them |
 //! | has common slices (DTS, static or balanced) | it learns that they begin; there are no strobes |
 //!
 //! In balanced mode the master [sets](crate::protocol::Asked::Slices) the common slices.
@@ -20,7 +20,7 @@ use std::{
 use coswitch_policies::{
     JobId,
     local::{
-        Technique,
+        Buffering, Technique,
         explicit::{self, CommonSlices},
     },
     strobe::Strobe,
@@ -41,8 +41,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// What the beginning of a slice does. See the module.
 pub(crate) enum Meaning {
     Stops(Arc<Running>),
-    /// With a data plane where messages wait for the next slot.
-    Slot(Teller, Option<plane::Teller>),
+    /// With a data plane where messages wait for exchanges.
+    Slot(Teller, Option<(plane::Teller, Buffering)>),
     /// With the slices that the node has before the master sets others.
     Common(Teller, explicit::Slices),
 }
@@ -56,7 +56,7 @@ impl Meaning {
     ) -> Self {
         match (scheduler, technique) {
             (Some(scheduler), Some(technique)) if technique.slot().is_some() => {
-                Self::Slot(scheduler, technique.buffers().then_some(plane))
+                Self::Slot(scheduler, technique.buffering().map(|buffering| (plane, buffering)))
             }
             (Some(scheduler), Some(technique)) => match technique.common_slices() {
                 Some(slices) => Self::Common(scheduler, slices),
@@ -165,6 +165,8 @@ struct Begun {
     /// The end of the slice that the node scheduler knows of, by the master's clock; with common slices the
     /// beginning of their interval.
     known: Option<i64>,
+    /// The end of the exchange that the data plane knows of, by the master's clock.
+    exchange: Option<i64>,
     /// The strobe of the last slice that was to begin, by its beginning.
     strobe: Option<i64>,
     /// Who would have stood still in that slice, where too little of it was left.
@@ -189,16 +191,21 @@ impl Told {
                 }
                 until
             }
-            Meaning::Slot(scheduler, plane) => {
+            Meaning::Slot(scheduler, buffered) => {
                 let (row, end) = self.slot(now);
                 if end != begun.known {
                     scheduler.strobe(row);
-                    if let Some(plane) = plane {
-                        plane.tell(plane::Command::Exchange);
-                    }
                     begun.known = end;
                 }
-                self.or_next(self.by_own_clock(end))
+                let exchanged = buffered.as_ref().and_then(|(plane, buffering)| {
+                    let next = self.next_exchange(*buffering, now);
+                    if next != begun.exchange {
+                        plane.tell(next.map_or(plane::Command::SendAtOnce, |_| plane::Command::Exchange));
+                        begun.exchange = next;
+                    }
+                    next
+                });
+                self.or_next(self.by_own_clock(exchanged.or(end)))
             }
             Meaning::Common(scheduler, usual) => {
                 let (slices, begin, end) = self.common(now, *usual)?;
@@ -251,6 +258,13 @@ impl Told {
             Some((row, slot.until))
         });
         found.unwrap_or_default()
+    }
+
+    /// When messages are exchanged next, by the master's clock; `None`: they go at once.
+    fn next_exchange(&mut self, buffering: Buffering, now: i64) -> Option<i64> {
+        let (strobe, now, _) = self.strobe(now)?;
+        let is_shared = strobe.rows.rows.len() > 1;
+        (is_shared || !buffering.dedicated).then(|| strobe.next_exchange(now, buffering.exchanges))?
     }
 
     /// A thread that comes too late leaves the rest of a slice to the one before: the ranks would hardly run
@@ -317,6 +331,20 @@ mod tests {
         assert_eq!(told.slot(1120), (row(&[]), Some(130)), "the slot of all others");
         told.clock.on_reading(&Reading { boot: Boot::default(), at: 500 }, 1498);
         assert_eq!(told.slot(1128), (row(&[1]), Some(140)), "two nanoseconds ahead");
+    }
+
+    #[test]
+    fn messages_go_at_once_while_no_node_has_ranks_of_two_jobs() {
+        let mut told = Told::by(OtherClock::unknown(Boot::own()));
+        told.clock.on_reading(&Reading { boot: Boot::default(), at: 0 }, 1000);
+        told.next = [strobe(100, &[&[1]]), strobe(120, &[&[1], &[2]])].into();
+        let [usual, twice] = [1, 2].map(|exchanges| Buffering { exchanges, dedicated: false });
+        let dedicated = Buffering { dedicated: true, ..usual };
+        assert_eq!(told.next_exchange(usual, 1099), None, "no strobe has begun");
+        assert_eq!(told.next_exchange(usual, 1100), Some(110));
+        assert_eq!(told.next_exchange(twice, 1100), Some(105));
+        assert_eq!(told.next_exchange(dedicated, 1100), None);
+        assert_eq!(told.next_exchange(dedicated, 1120), Some(130), "two jobs share a node");
     }
 
     #[test]

@@ -89,6 +89,18 @@ impl Strobe {
         Some(Slice { row: slot.row.filter(|row| *row < count), ..slot })
     }
 
+    /// When the next exchange of a slot begins, `count` of which share it evenly (BCS; paper 000, §2.3.2).
+    #[must_use]
+    pub fn next_exchange(&self, now: i64, count: u32) -> Option<i64> {
+        let since = now.checked_sub(self.begin).filter(|since| *since >= 0)?;
+        let slice = i64::try_from(self.rows.slice.as_nanos()).ok().filter(|slice| *slice > 0)?;
+        let (slot, within, count) = (since / slice, since % slice, i64::from(count.max(1)));
+        let next = within.checked_mul(count)? / slice + 1;
+        // The first instant that counts to it.
+        let begin = (next.checked_mul(slice)? - 1) / count + 1;
+        Some(self.begin + slot * slice + begin)
+    }
+
     /// Less than a quarter of the present slice is left: too late to begin it.
     #[must_use]
     pub fn is_nearly_over(&self, now: i64) -> bool {
@@ -146,6 +158,20 @@ mod tests {
         assert_eq!(Strobe { rows, begin: 5 }.at(7), Some(Slice { row: None, until: None }));
         let none = Rows::of(SLICE, []);
         assert_eq!(Strobe { rows: none, begin: 5 }.at(7), Some(Slice { row: None, until: None }));
+    }
+
+    #[test]
+    fn exchanges_share_a_slot_evenly() {
+        let strobe = Strobe { rows: Rows::of(SLICE, []), begin: 100 };
+        let all = |count| {
+            let next = |now: &i64| strobe.next_exchange(*now, count);
+            std::iter::successors(Some(100), next).take_while(|at| *at <= 120).collect::<Vec<_>>()
+        };
+        assert_eq!(all(1), [100, 110, 120]);
+        assert_eq!(all(2), [100, 105, 110, 115, 120]);
+        assert_eq!(all(3), [100, 104, 107, 110, 114, 117, 120], "slots begin on time");
+        assert_eq!(strobe.next_exchange(106, 3), Some(107));
+        assert_eq!(strobe.next_exchange(99, 3), None, "the strobe has not begun");
     }
 
     #[test]

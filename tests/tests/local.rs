@@ -241,22 +241,41 @@ fn a_stopped_rank_leaves_its_processor_idle() {
     });
 }
 
-/// Under BCS what is sent in a slot goes in the next one.
-#[test]
-fn messages_between_nodes_wait_for_the_next_slot() {
-    let file = r#"
+/// Two ranks send to each other after each grain; other jobs may follow.
+const GRAINS: &str = r#"
 cluster: {nodes: 2, memory: 1GiB, store: "{store}"}
-scheduler: {policy: cosched, local: bcs, slice: 20ms}
+scheduler: {policy: cosched, local: LOCAL, slice: 20ms}
 jobs:
-  - {name: grains, ranks: 2, memory: 100MiB, command: ["{bin}/grains", --grain, "0.0001", --steps, "100"]}
+  - {name: grains, ranks: 2, memory: 100MiB, command: ["{bin}/grains", --grain, "0.0001", --steps, "50"]}
 "#;
-    run_jobs(file, |out| {
+/// It has ranks on the same nodes for as long as the other job takes.
+const BESIDE_GRAINS: &str =
+    r#"  - {name: sleep, ranks: 2, memory: 50MiB, command: [/bin/sh, -c, "sleep 8"]}"#;
+
+/// What a step takes, in milliseconds.
+fn step_under(local: &str, beside: &str) -> f64 {
+    let mut step = 0.0;
+    run_jobs(&format!("{}{beside}\n", GRAINS.replace("LOCAL", local)), |out| {
         let text = fs::read_to_string(out.join("grains/rank-0.out")).expect("an output");
         let line = text.lines().find(|line| line.starts_with('{')).expect("a line of JSON");
         let said: Value = serde_json::from_str(line).expect("JSON");
-        let step = said["step_us"].as_f64().expect("a number");
-        assert!(step > 19_000.0, "a step took {step} us");
+        step = said["step_us"].as_f64().expect("a number") / 1000.0;
     });
+    step
+}
+
+/// Under BCS what is sent goes after the next exchange, of which a slot may have several. In the dedicated
+/// mode that is so only beside another job.
+#[test]
+fn messages_between_nodes_wait_for_the_next_exchange() {
+    let step = step_under("bcs", "");
+    assert!(step > 19.0, "a step took {step} ms");
+    let step = step_under("{bcs: {exchanges: 10}}", "");
+    assert!((1.9..19.0).contains(&step), "a step took {step} ms, with exchanges each 2 ms");
+    let step = step_under("{bcs: {dedicated: true}}", "");
+    assert!(step < 10.0, "a step took {step} ms alone in the dedicated mode");
+    let step = step_under("{bcs: {dedicated: true}}", BESIDE_GRAINS);
+    assert!(step > 19.0, "a step took {step} ms beside a job in the dedicated mode");
 }
 
 /// Under BCS messages of any sender are received in the same order in each run, although the senders take

@@ -134,7 +134,7 @@ fn random_traffic_is_correct_across_switches_whatever_the_node_scheduler_favours
             }
             let turns = Turns::new(cluster, &mut seed, Duration::from_secs(1)).mixed();
             // Where messages go by slots, ranks compute little of the time.
-            let seconds = if local.buffers() { "0.2" } else { "2" };
+            let seconds = if local.buffering().is_some() { "0.2" } else { "1" };
             turns.run_until(share().div_ceil(4), ring_check_of(seconds, 2));
         });
     }

@@ -83,26 +83,31 @@ pub(crate) struct AppChannels {
     drained: u64,
     broken: bool,
     life: u32,
-    /// Under buffered coscheduling, once a slot has begun.
+    /// Under buffered coscheduling, where messages wait for exchanges.
     slot: Option<Slot>,
 }
 
-/// Buffered coscheduling (BCS-MPI; paper 004, §4.5): what ranks send to other nodes in a slot goes over the
-/// links in the next one, and is there at the beginning of the slot after that, in the order of its nodes and
-/// ranks.
+/// The time between two exchanges under buffered coscheduling (BCS-MPI; paper 004, §4.5): what ranks send to
+/// other nodes in it goes over the links after the next exchange, and is there after the one that follows, in
+/// the order of its nodes and ranks.
 ///
-/// Nodes do not begin a slot at quite the same time. So a message counts to the slot before only where it
-/// arrives in its first half; one that is later waits for another slot.
+/// Nodes do not exchange at quite the same time. So a message counts to the time before only where it arrives
+/// in the first half of that; one that is later waits for another exchange.
 struct Slot {
     began: Instant,
-    /// Records of each local rank's out ring that go in this slot.
+    /// Records of each local rank's out ring that may go.
     leaving: Vec<usize>,
-    /// Records of each lane of the inbox that go to their ranks.
+    /// Records of each lane of the inbox that may go to their ranks.
     arriving: BTreeMap<NodeId, usize>,
 }
 
 impl Slot {
-    /// Where slots no longer come, messages go as without them.
+    /// Nothing may go before the next exchange.
+    fn closed(local_ranks: usize) -> Self {
+        Self { began: Instant::now(), leaving: vec![0; local_ranks], arriving: BTreeMap::new() }
+    }
+
+    /// Where exchanges no longer come, messages go as without them.
     fn is_over(&self) -> bool {
         self.began.elapsed() > SLOT_MAX
     }
@@ -145,7 +150,7 @@ impl AppChannels {
         self.life = life;
     }
 
-    /// A slot begins, see [`Slot`].
+    /// See [`Slot`].
     pub(crate) fn exchange(&mut self) {
         if self.broken || self.cut.epoch().is_some() {
             return;
@@ -156,6 +161,15 @@ impl AppChannels {
         let arriving =
             self.inbox.lanes().map(|lane| (*lane, self.inbox.leading(lane, |record| record.arrived < half)));
         self.slot = Some(Slot { began, leaving, arriving: arriving.collect() });
+    }
+
+    /// Messages wait from now on, as those of an application that began between two exchanges.
+    pub(crate) fn await_exchange(&mut self) {
+        self.slot = Some(Slot::closed(self.ports.len()));
+    }
+
+    pub(crate) fn send_at_once(&mut self) {
+        self.slot = None;
     }
 
     /// The present slot, under buffered coscheduling.
@@ -470,6 +484,9 @@ impl AppChannels {
             // The rank may be on another node than then.
             let peer = self.placement.get(record.header.src as usize).copied().unwrap_or(peer);
             self.inbox.push(peer, Epoch(epoch.0.saturating_sub(1)), record);
+        }
+        if self.slot.is_some() {
+            self.await_exchange();
         }
         Ok(())
     }

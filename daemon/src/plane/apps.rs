@@ -24,12 +24,14 @@ pub(crate) struct Apps {
     apps: BTreeMap<JobId, AppChannels>,
     /// Control frames to send.
     pub(crate) outbox: Vec<(NodeId, AppLife, Frame)>,
+    /// Whether messages wait for exchanges.
+    is_buffered: bool,
     events: UnboundedSender<PlaneEvent>,
 }
 
 impl Apps {
     pub(crate) fn new(own: NodeId, events: UnboundedSender<PlaneEvent>) -> Self {
-        Self { own, apps: BTreeMap::new(), outbox: Vec::new(), events }
+        Self { own, apps: BTreeMap::new(), outbox: Vec::new(), is_buffered: false, events }
     }
 
     /// Ignores a control side that has ended.
@@ -42,7 +44,11 @@ impl Apps {
     }
 
     pub(crate) fn add(&mut self, job: JobId, segment: Arc<Segment>, placement: Vec<NodeId>) {
-        self.apps.insert(job, AppChannels::new(self.own, segment, placement));
+        let mut app = AppChannels::new(self.own, segment, placement);
+        if self.is_buffered {
+            app.await_exchange();
+        }
+        self.apps.insert(job, app);
     }
 
     pub(crate) fn set_life(&mut self, job: JobId, life: u32) {
@@ -54,7 +60,14 @@ impl Apps {
     /// Buffered coscheduling: what the ranks have sent so far goes now, what has come in the slot before goes
     /// to them, and no more until the next exchange.
     pub(crate) fn exchange(&mut self) {
+        self.is_buffered = true;
         self.apps.values_mut().for_each(AppChannels::exchange);
+    }
+
+    /// Messages go without an exchange from now on.
+    pub(crate) fn send_at_once(&mut self) {
+        self.is_buffered = false;
+        self.apps.values_mut().for_each(AppChannels::send_at_once);
     }
 
     /// The application's present life ends: nothing of it is delivered any more, and its rings are left alone

@@ -44,8 +44,10 @@ pub enum Command {
     ChannelStates(JobId, Epoch, oneshot::Sender<Vec<u8>>),
     /// Restores the channels to the cut, after the segment; answers false where the states do not decode.
     RestoreChannels(JobId, Epoch, Vec<u8>, oneshot::Sender<bool>),
-    /// Buffered coscheduling: a slot begins.
+    /// Buffered coscheduling: the time for an exchange.
     Exchange,
+    /// Messages no longer wait for exchanges.
+    SendAtOnce,
     /// Ends the thread.
     Stop,
 }

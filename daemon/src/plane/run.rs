@@ -254,6 +254,7 @@ impl Loop {
                 let _ = reply.send(self.apps.restore(job, epoch, &states));
             }
             Command::Exchange => self.apps.exchange(),
+            Command::SendAtOnce => self.apps.send_at_once(),
             Command::Stop => unreachable!("ends the pass"),
         }
     }

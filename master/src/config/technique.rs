@@ -49,7 +49,7 @@ pub struct TechniquePart {
     pub fcs: Option<FcsPart>,
     /// Messages go by slots (paper 000, §2.3). How long they are says `scheduler.slice`.
     #[serde(default)]
-    pub bcs: Option<SlicePart>,
+    pub bcs: Option<BcsPart>,
     /// No process before another; for comparisons with the others (LIN; paper 001, ch. 4).
     #[serde(default, rename = "round-robin")]
     pub round_robin: Option<SlicePart>,
@@ -106,7 +106,23 @@ pub struct OvertakingPart {
     pub past_weight: Option<Leaf<f64>>,
 }
 
-/// The parameters of `hpdt`, `bcs` and `round-robin`.
+/// The parameters of `bcs`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct BcsPart {
+    /// How long a task runs while others wait; 10ms if left out.
+    #[serde(default)]
+    pub slice: Option<Leaf<Duration>>,
+    /// How often messages are exchanged in a slot; 1 if left out. Each exchange has 300us or more.
+    #[serde(default)]
+    pub exchanges: Option<Leaf<u32>>,
+    /// Whether messages go at once, in no fixed order, while no node has processes of two jobs; false if left
+    /// out.
+    #[serde(default)]
+    pub dedicated: Option<Leaf<bool>>,
+}
+
+/// The parameters of `hpdt` and `round-robin`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct SlicePart {

@@ -15,6 +15,13 @@ pub(super) const CASES: &[Case] = cases![
         line 7, "scheduler.slice", ["leave one of the two out"];
     "slots shorter than a slice may be": "quantum: 10s" => "slice: 100us\n  local: fcs",
         line 7, "scheduler.slice", ["a slice has 300µs to 10s"];
+    "exchanges that are too short": "quantum: 10s" => "local: {bcs: {exchanges: 7}}",
+        line 7, "scheduler.local.bcs.exchanges",
+        ["7 exchanges in a slot of 2ms would have less than 300µs each", "write 6 or fewer"];
+    "exchanges of a slot that is given": "quantum: 10s" => "slice: 1ms\n  local: {bcs: {exchanges: 4}}",
+        line 8, "scheduler.local.bcs.exchanges", ["in a slot of 1ms", "write 3 or fewer"];
+    "a word for the dedicated mode": "quantum: 10s" => "local: {bcs: {dedicated: sometimes}}",
+        line 7, "scheduler.local.bcs.dedicated", ["`sometimes`"];
     "a misspelt round robin": "quantum: 10s" => "local: round_robin",
         line 7, "scheduler.local", ["did you mean `round-robin`?"];
     "a round robin without a slice": "quantum: 10s" => "local: {round-robin: {slice: 20s}}",
@@ -115,7 +122,7 @@ fn every_parameter_of_each_technique_can_be_given() {
         "{dts: {mode: balanced, period: 50ms, samples: 2, past_weight: 0, threshold: 0.5}}",
         "{dts: {mode: distributed, sample_every: 100ms, samples: 3, filling: both}}",
         "{fcs: {slice: 5ms, trial_slots: 3, forget_after: 4, rare: 5, long_wait: 1ms, high_ratio: 1}}",
-        "{bcs: {slice: 5ms}}",
+        "{bcs: {slice: 5ms, exchanges: 6, dedicated: true}}",
         "round-robin",
         "{round-robin: {slice: 5ms}}",
     ] {

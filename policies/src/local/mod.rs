@@ -49,5 +49,5 @@ pub use moments::{Doing, Excerpt, Lane, Moments, Stretch};
 pub use ready_queue::ReadyQueue;
 pub use scheduler::{LocalScheduler, NodeScheduler};
 pub use task::{Task, TaskId};
-pub use technique::{DtsMode, Technique, Waiting};
+pub use technique::{Buffering, DtsMode, Technique, Waiting};
 pub use usage::Usage;

@@ -56,9 +56,32 @@ pub enum Technique {
     /// FCS: slots from the master, used by the measured class of a process ([`Flexible`]).
     Fcs { slice: Duration, trial_slots: u32, forget_after: u32, thresholds: Thresholds },
     /// BCS: slots from the master, by which messages go as well ([`Buffered`]).
-    Bcs { slice: Duration },
+    Bcs {
+        slice: Duration,
+        #[serde(default)]
+        buffering: Buffering,
+    },
     /// LIN: no task is preferred ([`Linux`]); counted as the others are, and what they are compared with.
     RoundRobin { slice: Duration },
+}
+
+/// When messages go under BCS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buffering {
+    /// Exchanges of a slot: "several of those can fit in a timeslot" (paper 000, §2.3.2).
+    pub exchanges: u32,
+    /// While no node has ranks of two jobs, messages go at once (the dedicated mode of the same section).
+    pub dedicated: bool,
+}
+
+impl Buffering {
+    pub const USUAL: Self = Self { exchanges: 1, dedicated: false };
+}
+
+impl Default for Buffering {
+    fn default() -> Self {
+        Self::USUAL
+    }
 }
 
 /// How DTS sets its slices.
@@ -129,7 +152,7 @@ impl Technique {
         forget_after: 8,
         thresholds: Thresholds { rare: 10, long_wait: Self::LONG_WAIT, high_ratio: 2.0 },
     };
-    pub const BCS: Self = Self::Bcs { slice: Self::SLICE };
+    pub const BCS: Self = Self::Bcs { slice: Self::SLICE, buffering: Buffering::USUAL };
     pub const ROUND_ROBIN: Self = Self::RoundRobin { slice: Self::SLICE };
 
     const fn dts(mode: DtsMode, filling: Filling) -> Self {
@@ -161,10 +184,14 @@ impl Technique {
         }
     }
 
-    /// Messages between nodes go in the slot after that in which they are sent, and are there after it.
+    /// Messages between nodes wait for exchanges: they go in the one after that in which they are sent, and
+    /// are there after it.
     #[must_use]
-    pub const fn buffers(self) -> bool {
-        matches!(self, Self::Bcs { .. })
+    pub const fn buffering(self) -> Option<Buffering> {
+        match self {
+            Self::Bcs { buffering, .. } => Some(buffering),
+            _ => None,
+        }
     }
 
     /// How long a task spins is decided anew for each, and changes with its class.
@@ -235,7 +262,7 @@ impl Technique {
                 let rule = FlexibleRule { slice, trial_slots, forget_after, thresholds, context_switch };
                 on(Flexible::new(rule), processors)
             }
-            Self::Bcs { slice } => on(Buffered::new(slice), processors),
+            Self::Bcs { slice, .. } => on(Buffered::new(slice), processors),
             Self::RoundRobin { slice } => on(Linux { slice }, processors),
         }
     }
@@ -278,6 +305,7 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<Technique>(text).unwrap();
         let slice = r#""slice":{"secs":0,"nanos":10000000}"#;
         assert_eq!(read(&format!(r#"{{"ics":{{{slice},"spin":null}}}}"#)), Technique::ICS);
+        assert_eq!(read(&format!(r#"{{"bcs":{{{slice}}}}}"#)), Technique::BCS);
         let mode = r#""mode":{"distributed":{"period":{"secs":0,"nanos":100000000}}}"#;
         assert_eq!(read(&format!(r#"{{"dts":{{{slice},{mode},"filling":"Both"}}}}"#)), Technique::DTS);
     }

@@ -277,6 +277,7 @@ impl Reader {
         self.check_time_limits(settings.time_limits, part);
         self.check_rotation(&settings, part);
         self.check_slice(&settings, part);
+        self.check_exchanges(&settings, part);
         self.check_own_nodes(&settings, part);
         let usual = settings.local.map_or(Wait::SpinBlock, |technique| technique.wait().into());
         (settings, setting!(wait).unwrap_or(usual))
@@ -317,6 +318,27 @@ impl Reader {
             _ => return,
         };
         self.refuse(Problem::new("scheduler.slice", leaf.span(), message).help(help));
+    }
+
+    /// An exchange is as long as a slice may be short.
+    fn check_exchanges(&mut self, settings: &Settings, part: &SchedulerPart) {
+        let Some((leaf, technique)) = part.local.as_ref().and_then(technique::exchanges).zip(settings.local)
+        else {
+            return;
+        };
+        let Some((buffering, slot)) = technique.buffering().zip(settings.slice.or(technique.slot())) else {
+            return;
+        };
+        let most = (slot.as_nanos() / SLICES.start().as_nanos()).max(1);
+        if u128::from(buffering.exchanges) > most {
+            let message = format!(
+                "{} exchanges in a slot of {slot:?} would have less than {:?} each",
+                buffering.exchanges,
+                SLICES.start()
+            );
+            let problem = Problem::new("scheduler.local.bcs.exchanges", leaf.span(), message);
+            self.refuse(problem.help(format!("write {most} or fewer, or a longer `slice` of the scheduler")));
+        }
     }
 
     fn check_rotation(&mut self, settings: &Settings, part: &SchedulerPart) {

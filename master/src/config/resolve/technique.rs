@@ -3,7 +3,7 @@
 use std::{fmt::Debug, ops::RangeInclusive, time::Duration};
 
 use coswitch_policies::local::{
-    DtsMode, Technique,
+    Buffering, DtsMode, Technique,
     explicit::{LoadRule, Slices},
     flexible::Thresholds,
 };
@@ -15,7 +15,9 @@ use crate::config::{
     choice::{DtsWord, Local},
     leaf::{Leaf, Misread, Quantity},
     problem::Problem,
-    technique::{DcsPart, DtsPart, FcsPart, IcsPart, LocalPart, OvertakingPart, SlicePart, TechniquePart},
+    technique::{
+        BcsPart, DcsPart, DtsPart, FcsPart, IcsPart, LocalPart, OvertakingPart, SlicePart, TechniquePart,
+    },
     tree::span_at,
 };
 
@@ -40,6 +42,12 @@ const SAMPLE_EVERY: RangeInclusive<Duration> = Duration::from_millis(10)..=Durat
 const TASKS: RangeInclusive<f64> = 0.0..=100.0;
 const WAIT: RangeInclusive<Duration> = US..=Duration::from_secs(10);
 const RATIO: RangeInclusive<f64> = 1.0..=1000.0;
+
+/// Where a file says how often messages are exchanged.
+pub(super) fn exchanges(part: &Spanned<LocalPart>) -> Option<&Leaf<u32>> {
+    let LocalPart::Parameters(part) = &part.value else { return None };
+    part.bcs.as_ref()?.exchanges.as_ref()
+}
 
 impl Reader {
     /// The scheduler of each node; none: the kernel's own.
@@ -67,7 +75,7 @@ impl Reader {
         given.extend(hpdt.as_ref().map(|part| self.of("hpdt").sliced(part, Technique::HPDT)));
         given.extend(dts.as_ref().map(|part| self.of("dts").dts(part)));
         given.extend(fcs.as_ref().map(|part| self.of("fcs").fcs(part)));
-        given.extend(bcs.as_ref().map(|part| self.of("bcs").sliced(part, Technique::BCS)));
+        given.extend(bcs.as_ref().map(|part| self.of("bcs").bcs(part)));
         let lin = |part| self.of("round-robin").sliced(part, Technique::ROUND_ROBIN);
         given.extend(round_robin.as_ref().map(lin));
         if let [one] = given[..] {
@@ -174,10 +182,18 @@ impl Parameters<'_> {
     }
 
     fn sliced(&mut self, part: &SlicePart, mut technique: Technique) -> Technique {
-        if let Technique::Hpdt { slice } | Technique::Bcs { slice } | Technique::RoundRobin { slice } =
-            &mut technique
-        {
+        if let Technique::Hpdt { slice } | Technique::RoundRobin { slice } = &mut technique {
             self.set("slice", part.slice.as_ref(), slice, &SLICE);
+        }
+        technique
+    }
+
+    fn bcs(&mut self, part: &BcsPart) -> Technique {
+        let mut technique = Technique::BCS;
+        if let Technique::Bcs { slice, buffering: Buffering { exchanges, dedicated } } = &mut technique {
+            self.set("slice", part.slice.as_ref(), slice, &SLICE);
+            self.set("exchanges", part.exchanges.as_ref(), exchanges, &COUNT);
+            *dedicated = self.read("dedicated", part.dedicated.as_ref()).unwrap_or(*dedicated);
         }
         technique
     }

@@ -34,6 +34,8 @@ enum Due {
     },
     Timer(usize, SimTime),
     Strobe(u32),
+    /// Of messages, with those that follow it in the slot.
+    Exchange(u32),
     Arrival(usize),
 }
 
@@ -89,7 +91,7 @@ pub(super) struct World<'a> {
     now: SimTime,
     /// For the schedulers, in order.
     events: VecDeque<(usize, TaskEvent)>,
-    /// Under BCS: messages of this slot.
+    /// Under BCS: messages since the last exchange.
     buffered: Vec<(usize, u64)>,
     jobs_left: usize,
     /// Local tasks that are there or will come: of those to come the next one of each node.
@@ -221,6 +223,7 @@ impl<'a> World<'a> {
             }
             Due::Timer(..) => {}
             Due::Strobe(number) => self.on_strobe(number),
+            Due::Exchange(following) => self.on_exchange(following),
             Due::Arrival(node) => self.on_arrival(node),
         }
         self.settle();
@@ -333,7 +336,7 @@ impl<'a> World<'a> {
         let step = self.tasks[id].step;
         for to in self.peers(id) {
             self.tell(id, |task| TaskEvent::MessageSent { task });
-            match self.technique.is_some_and(Technique::buffers) {
+            match self.is_buffered() {
                 true => self.buffered.push((to, step)),
                 false => self.schedule(self.mix.latency, Due::Message { to, step }),
             }
@@ -442,19 +445,42 @@ impl<'a> World<'a> {
 
     fn on_strobe(&mut self, number: u32) {
         let Some(slot) = self.technique.and_then(Technique::slot) else { return };
-        for (to, step) in std::mem::take(&mut self.buffered) {
-            self.schedule(slot, Due::Message { to, step });
+        if let Some(buffering) = self.technique.and_then(Technique::buffering) {
+            self.on_exchange(buffering.exchanges - 1);
         }
         // As on live nodes: those of the jobs that have not ended, and one without a job.
-        let alive =
-            |job: &usize| self.tasks.iter().any(|task| task.job == Some(*job) && task.state != State::Ended);
-        let jobs: Vec<usize> = (0..self.mix.jobs.len()).filter(alive).collect();
+        let jobs: Vec<usize> = self.alive().collect();
         let turn = number as usize % (jobs.len() + 1);
         let application = jobs.get(turn).map(|job| JobId(*job as u32));
         for node in 0..self.nodes.len() {
             self.events.push_back((node, TaskEvent::Strobe { application }));
         }
         self.schedule(slot, Due::Strobe(number.wrapping_add(1)));
+    }
+
+    fn alive(&self) -> impl Iterator<Item = usize> {
+        let alive =
+            |job: &usize| self.tasks.iter().any(|task| task.job == Some(*job) && task.state != State::Ended);
+        (0..self.mix.jobs.len()).filter(alive)
+    }
+
+    /// Messages wait for exchanges.
+    fn is_buffered(&self) -> bool {
+        let buffering = self.technique.and_then(Technique::buffering);
+        buffering.is_some_and(|buffering| !buffering.dedicated || self.alive().count() > 1)
+    }
+
+    fn on_exchange(&mut self, following: u32) {
+        let technique = self.technique.expect("only techniques have exchanges");
+        let (slot, buffering) = technique.slot().zip(technique.buffering()).expect("only BCS has exchanges");
+        let each = slot / buffering.exchanges;
+        let after = if self.is_buffered() { each } else { self.mix.latency };
+        for (to, step) in std::mem::take(&mut self.buffered) {
+            self.schedule(after, Due::Message { to, step });
+        }
+        if following > 0 {
+            self.schedule(each, Due::Exchange(following - 1));
+        }
     }
 
     fn on_arrival(&mut self, node: usize) {
