@@ -167,9 +167,7 @@ struct Begun {
     known: Option<i64>,
     /// The end of the exchange that the data plane knows of, by the master's clock.
     exchange: Option<i64>,
-    /// The strobe of the last slice that was to begin, by its beginning.
-    strobe: Option<i64>,
-    /// Who would have stood still in that slice, where too little of it was left.
+    /// Who was to stand still in the last slice, where too little of it was left for the others to run.
     passed_over: Option<BTreeSet<JobId>>,
 }
 
@@ -184,8 +182,11 @@ impl Told {
         let now = node_clock::now();
         match meaning {
             Meaning::Stops(running) => {
-                let (others, until) = self.slice(now);
-                if others != begun.others && !self.passes_over(&others, now, begun) {
+                let (mut others, until) = self.slice(now);
+                if others != begun.others {
+                    if let Some(all) = self.passed_over(&others, now, begun) {
+                        others = all;
+                    }
                     running.lock().begin_slice(others.clone());
                     begun.others = others;
                 }
@@ -267,16 +268,20 @@ impl Told {
         (is_shared || !buffering.dedicated).then(|| strobe.next_exchange(now, buffering.exchanges))?
     }
 
-    /// A thread that comes too late leaves the rest of a slice to the one before: the ranks would hardly run
-    /// before they had to stop again. Not twice in succession, so that each slice has its turn, and not where
-    /// the strobe is another one: a job may have come that the slice before does not know.
-    fn passes_over(&mut self, others: &BTreeSet<JobId>, now: i64, begun: &mut Begun) -> bool {
-        let present = self.strobe(now).map(|(strobe, now, _)| (strobe.begin, strobe.is_nearly_over(now)));
-        let (begin, is_late) = present.unzip();
-        let is_known = begin == std::mem::replace(&mut begun.strobe, begin);
-        let passes = is_late == Some(true) && is_known && begun.passed_over.as_ref() != Some(others);
-        begun.passed_over = passes.then(|| others.clone());
-        passes
+    /// All jobs that take slices, if the thread has come so late for a slice that its jobs would hardly run
+    /// before they had to stop again: all of them stand still for the rest of it. Not twice in succession, so
+    /// that each slice has its turn.
+    fn passed_over(
+        &mut self,
+        others: &BTreeSet<JobId>,
+        now: i64,
+        begun: &mut Begun,
+    ) -> Option<BTreeSet<JobId>> {
+        let late = self.strobe(now).filter(|(strobe, now, _)| strobe.is_nearly_over(*now));
+        let all = late.map(|(strobe, ..)| strobe.rows.rows.iter().flatten().copied().collect());
+        let all = all.filter(|_| begun.passed_over.as_ref() != Some(others));
+        begun.passed_over = all.is_some().then(|| others.clone());
+        all
     }
 
     /// The present common slices, the beginning of their synchronisation interval, and when to ask again, by
@@ -351,13 +356,14 @@ mod tests {
     fn a_slice_that_is_nearly_over_is_passed_over_once() {
         let mut told = Told::by(OtherClock::unknown(Boot::own()));
         told.clock.on_reading(&Reading { boot: Boot::default(), at: 0 }, 1000);
-        told.next = [strobe(100, &[&[1], &[2]]), strobe(190, &[&[1], &[2], &[3]])].into();
+        told.next = [strobe(100, &[&[1], &[2]])].into();
         let (mut begun, others) = (Begun::default(), BTreeSet::from([JobId(2)]));
-        assert!(!told.passes_over(&others, 1107, &mut begun), "a quarter is left");
-        assert!(told.passes_over(&others, 1108, &mut begun));
-        assert!(!told.passes_over(&others, 1128, &mut begun), "this time it has its turn");
-        assert!(told.passes_over(&others, 1148, &mut begun));
-        assert!(!told.passes_over(&others, 1199, &mut begun), "another strobe");
+        let mut at = |now| told.passed_over(&others, now, &mut begun);
+        let all = Some(BTreeSet::from([JobId(1), JobId(2)]));
+        assert_eq!(at(1107), None, "a quarter is left");
+        assert_eq!(at(1108), all);
+        assert_eq!(at(1128), None, "this time it has its turn");
+        assert_eq!(at(1148), all);
     }
 
     #[test]
