@@ -76,7 +76,7 @@ fn messages_that_wait_for_a_slot_make_fine_grains_slow() {
 fn more_exchanges_and_the_dedicated_mode_shorten_the_way_of_a_message() {
     let fine = job(MS / 5, Pattern::Neighbour, 200);
     let alone = mix(std::slice::from_ref(&fine));
-    let shared = mix(&[fine.clone(), fine]);
+    let shared = mix(&[fine, fine]);
     let ended = |mix: &Mix, exchanges, dedicated| {
         let buffering = Buffering { exchanges, dedicated };
         let technique = Technique::Bcs { slice: 10 * MS, buffering };
