@@ -1,8 +1,8 @@
 //! The suites in `tests/`: each is a program, and finds only what it has left itself.
 //!
-//! They take most of the time of `cargo xtask test`, and leave the processors idle for half of it: they wait
-//! for time-outs, for disks, for a Slurm. So they run in lanes. What measures the processors, or uses what a
-//! machine has once, runs alone at the end.
+//! They take most of the time of `cargo xtask test`. Some of them mostly wait, for time-outs or for a Slurm:
+//! they run one after the other in a lane beside those that work. Suites that measure the processors, or use
+//! what a machine has once, run alone at the end.
 
 use crate::command;
 use crate::workspace::Workspace;
@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The package of the suites, which is also their directory.
+/// The package of the suites, and its directory.
 pub(crate) const PACKAGE: &str = "coswitch-tests";
 const DIR: &str = "tests";
 /// Of the longest one, five times what it takes on two processors.

@@ -241,7 +241,7 @@ pub struct SchedulerPart {
     /// `dts-static`, `dts-balanced`, `dts-stop`), the job whose slot it is, by what slots do for it (`fcs`),
     /// or in any case, with messages that go at the end of a slot (`bcs`), or none before another, as a
     /// baseline for comparisons (`round-robin`); `none` leaves all to the kernel and counts nothing. It also
-    /// says how ranks wait. In place of a word also one technique with its parameters, such as `dcs: {share:
+    /// says how ranks wait. A technique can also be written with its parameters, such as `dcs: {share:
     /// 1ms}`.
     #[serde(default)]
     #[schemars(with = "Option<LocalPart>")]
