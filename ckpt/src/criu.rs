@@ -11,7 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Names the program to use; takes precedence over all other places.
-pub const PROGRAM_VARIABLE: &str = "COSWITCH_CRIU";
+const PROGRAM_VARIABLE: &str = "COSWITCH_CRIU";
+/// See [`Criu::with_library_of`].
+const LIBRARY: &str = "libcoswitch_criu.so";
+/// The number of that capability in `linux/capability.h`.
+const SYS_RESOURCE: u32 = 24;
 /// Names the directory that `cargo xtask setup` installs to.
 pub const PREFIX_VARIABLE: &str = "COSWITCH_PREFIX";
 const PREFIX_DEFAULT: &str = "/opt/coswitch";
@@ -59,6 +63,13 @@ pub enum LocateError {
     Unusable { program: PathBuf, source: SwrkError },
 }
 
+fn has_sys_resource() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    effective >> SYS_RESOURCE & 1 == 1
+}
+
 fn listed(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -93,6 +104,9 @@ pub struct Criu {
     version: Version,
     /// The cgroup of workers that dump.
     worker_cgroup: Option<PathBuf>,
+    /// A library that workers that dump load first.
+    #[serde(default)]
+    preload: Option<PathBuf>,
 }
 
 impl Criu {
@@ -118,7 +132,7 @@ impl Criu {
         if version < VERSION_MIN {
             return Err(LocateError::TooOld { program: program.to_owned(), found: version });
         }
-        Ok(Criu { program: program.to_owned(), version, worker_cgroup: None })
+        Ok(Criu { program: program.to_owned(), version, worker_cgroup: None, preload: None })
     }
 
     /// Runs workers that dump in this cgroup, so that a clean-up after this process finds them and their
@@ -127,9 +141,17 @@ impl Criu {
         Criu { worker_cgroup: Some(cgroup.to_owned()), ..self }
     }
 
+    /// Where this process lacks CAP_SYS_RESOURCE, workers that dump load the library `libcoswitch_criu.so` of that
+    /// directory: without it CRIU cannot read the limits of other users' processes.
+    pub fn with_library_of(self, directory: &Path) -> Criu {
+        let library = directory.join(LIBRARY);
+        let preload = (!has_sys_resource() && library.is_file()).then_some(library);
+        Criu { preload, ..self }
+    }
+
     /// Starts a worker with [`Swrk::start_to_dump`] in its cgroup.
     pub(crate) fn start_to_dump(&self, inherited: Option<BorrowedFd<'_>>) -> Result<Swrk, SwrkError> {
-        let worker = Swrk::start_to_dump(&self.program, inherited)?;
+        let worker = Swrk::start_to_dump(&self.program, self.preload.as_deref(), inherited)?;
         // The worker has no children before its first request, so it can move alone.
         let enter = |cgroup: &PathBuf| fs::write(cgroup.join("cgroup.procs"), worker.pid().to_string());
         let failed = |source| SwrkError::Start { program: self.program.display().to_string(), source };

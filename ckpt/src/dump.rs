@@ -50,6 +50,8 @@ pub struct DumpRequest {
     pub arena: Option<Arena>,
     /// The tree stays in memory, frozen as before, and goes on when it is thawed.
     pub stays: bool,
+    /// The tree has namespaces of its own for network and IPC.
+    pub confined: bool,
     pub timeout: Duration,
 }
 
@@ -219,7 +221,7 @@ impl Criu {
                 leave_running: Some(request.stays),
                 timeout: Some(u32::try_from(request.timeout.as_secs()).unwrap_or(u32::MAX).max(1)),
                 ps: pages_to.as_ref().map(|fd| CriuPageServerInfo { fd: Some(fd.as_raw_fd()) }),
-                ..options::common(&request.images_dir, &work, LOG)
+                ..options::common(&request.images_dir, &work, LOG, request.confined)
             }),
             ..CriuReq::default()
         };

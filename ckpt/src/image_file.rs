@@ -8,7 +8,8 @@
 //! pages.
 
 use criu_sys::image::{
-    CoreEntry, FileEntry, MmEntry, PagemapEntry, PagemapHead, RemapFilePathEntry, StatsEntry,
+    CoreEntry, CredsEntry, FileEntry, MmEntry, PagemapEntry, PagemapHead, PstreeEntry, RemapFilePathEntry,
+    StatsEntry,
 };
 use prost::Message;
 use std::ops::Range;
@@ -20,6 +21,7 @@ const REMAPS_MAGIC: u32 = 0x5913_3954;
 const STATS_MAGIC: u32 = 0x5709_3306;
 const CORE_MAGIC: u32 = 0x5505_3847;
 const MM_MAGIC: u32 = 0x5749_2820;
+const PSTREE_MAGIC: u32 = 0x5027_3030;
 const PAGEMAP_MAGIC: u32 = 0x5608_4025;
 const PAGES_PRESENT: u32 = 4;
 /// The largest frame has 11 KiB, and handlers of several signals may nest.
@@ -190,6 +192,22 @@ fn pid_in_proc_path(path: &str, pids: &[i32]) -> Option<Range<usize>> {
     let length = path[start..].find('/')?;
     let pid: i32 = path[start..start + length].parse().ok()?;
     pids.contains(&pid).then_some(start..start + length)
+}
+
+/// Decodes the threads of the tree's root from a `pstree.img`.
+pub fn threads_of_root(image: &[u8]) -> Result<Vec<u32>, ImageError> {
+    let entries = entries(image, COMMON_MAGIC, PSTREE_MAGIC)?;
+    let root = entries.first().ok_or(ImageError::Truncated { offset: HEADER_BYTES })?;
+    let PstreeEntry { pid, mut threads } = decode(image, root)?;
+    threads.push(pid);
+    Ok(threads)
+}
+
+/// Decodes what a thread may do from a `core-N.img`; `None` where it does not say so.
+pub fn credentials(image: &[u8]) -> Result<Option<CredsEntry>, ImageError> {
+    let entries = entries(image, COMMON_MAGIC, CORE_MAGIC)?;
+    let entry = entries.first().ok_or(ImageError::Truncated { offset: HEADER_BYTES })?;
+    Ok(decode::<CoreEntry>(image, entry)?.thread_core.and_then(|thread| thread.creds))
 }
 
 /// Decodes the address ranges that a process could write to from an `mm-N.img`, in order.

@@ -22,6 +22,7 @@
 //! | [`private`] | files that only this user may read, in directories that only it may change |
 //! | [`snapshot`], [`segment`], [`store`] | one snapshot, the segment's contents in it, and all snapshots |
 //! | [`copies`] | chunks of snapshots that other nodes own |
+//! | [`user`], [`theirs`] | whose a tree is, and files in directories that its user may change |
 //! | [`programs`] | programs that have come with their applications |
 //!
 //! No two files here import each other, directly or through others.
@@ -42,6 +43,8 @@ pub mod restore;
 pub mod segment;
 pub mod snapshot;
 pub mod store;
+pub mod theirs;
+pub mod user;
 
 mod error;
 mod files;
@@ -62,3 +65,4 @@ pub use programs::{Checksummer, ProgramError, ProgramWriter};
 pub use restore::{RestoreError, RestoreRequest, Restored, Retry};
 pub use snapshot::{Snapshot, SnapshotRestoreError, SnapshotWriter};
 pub use store::{Store, StoreError};
+pub use user::{JobUser, NotTheUsers};

@@ -14,8 +14,8 @@ const GHOST_BYTES_MAX: u32 = 64 << 20;
 const ERROR_LINES_MAX: usize = 12;
 
 /// Options for images in one directory, and log and statistics in another that must stay open until the
-/// response.
-pub(crate) fn common(images: &Path, work: &File, log: &str) -> CriuOpts {
+/// response. A tree that is `confined` has a network namespace, with nothing in it.
+pub(crate) fn common(images: &Path, work: &File, log: &str, confined: bool) -> CriuOpts {
     CriuOpts {
         images_dir_fd: -1,
         images_dir: Some(images.display().to_string()),
@@ -31,6 +31,7 @@ pub(crate) fn common(images: &Path, work: &File, log: &str) -> CriuOpts {
         // All users of a lock are in the tree: an application is dumped whole or not at all.
         file_locks: Some(true),
         ghost_limit: Some(GHOST_BYTES_MAX),
+        empty_ns: confined.then_some(libc::CLONE_NEWNET as u32),
         ..CriuOpts::default()
     }
 }

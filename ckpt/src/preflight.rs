@@ -8,6 +8,8 @@
 use crate::image_file::RegularFile;
 use crate::private;
 use crate::segment;
+use crate::theirs::{self, TheirFile};
+use crate::user::JobUser;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Seek, SeekFrom};
@@ -156,20 +158,25 @@ fn compare(path: PathBuf, bytes: (u64, u64), mode: (u32, u32)) -> Result<(), Pre
 /// grown, unless it was opened to append: there the foreign part would stay in the middle of the tree's
 /// output. What was written since the dump (by another program, or by the tree itself, which now goes back to
 /// an older snapshot and will write it again) moves to `FILE.foreign-N`, so that nothing is lost.
-pub fn set_aside_foreign_output(outputs: &[OutputFile]) -> Result<Vec<ForeignOutput>, PreflightError> {
+///
+/// What is not the file of `user`, where there is one beside root, is not touched.
+pub fn set_aside_foreign_output(
+    outputs: &[OutputFile],
+    user: Option<&JobUser>,
+) -> Result<Vec<ForeignOutput>, PreflightError> {
     let mut set_aside = Vec::new();
     for output in outputs {
         let OutputFile { path, bytes: recorded, inode } = output;
-        let metadata = fs::metadata(path).ok();
-        let found = metadata.as_ref().map_or(0, Metadata::len);
+        let found = fs::metadata(path).map_or(0, |metadata| metadata.len());
         if found < *recorded {
             return Err(PreflightError::OutputCut { path: path.clone(), recorded: *recorded, found });
         }
         if found > *recorded {
-            if inode.is_some() && *inode != metadata.map(|metadata| metadata.ino()) {
+            let theirs = theirs::open_to_write(path, user).map_err(at(path))?;
+            if inode.is_some() && *inode != theirs.file.metadata().ok().map(|metadata| metadata.ino()) {
                 return Err(PreflightError::OutputReplaced { path: path.clone() });
             }
-            let foreign = move_tail(path, *recorded).map_err(at(path))?;
+            let foreign = move_tail(theirs, path, *recorded).map_err(at(path))?;
             tracing::warn!(
                 file = %path.display(),
                 kept_in = %foreign.kept_in.display(),
@@ -182,25 +189,23 @@ pub fn set_aside_foreign_output(outputs: &[OutputFile]) -> Result<Vec<ForeignOut
     Ok(set_aside)
 }
 
-fn move_tail(path: &Path, from: u64) -> io::Result<ForeignOutput> {
-    let mut file = private::open_to_write(path)?;
-    file.seek(SeekFrom::Start(from))?;
-    let (kept_in, mut aside) = create_aside(path)?;
-    let bytes = io::copy(&mut file, &mut aside)?;
+fn move_tail(mut theirs: TheirFile, path: &Path, from: u64) -> io::Result<ForeignOutput> {
+    theirs.file.seek(SeekFrom::Start(from))?;
+    let (kept_in, mut aside) = create_aside(&theirs, path)?;
+    let bytes = io::copy(&mut theirs.file, &mut aside)?;
     // The copy must be safe before the original is cut.
     aside.sync_all()?;
-    file.set_len(from)?;
+    theirs.file.set_len(from)?;
     Ok(ForeignOutput { path: path.to_owned(), kept_in, bytes })
 }
 
-fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
+fn create_aside(theirs: &TheirFile, path: &Path) -> io::Result<(PathBuf, File)> {
     for number in 1u32.. {
-        let mut name = path.as_os_str().to_owned();
+        let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".foreign-{number}"));
-        let candidate = PathBuf::from(name);
-        match private::create(&candidate) {
+        match theirs.create_beside(&name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            result => return Ok((candidate, result?)),
+            result => return Ok((path.with_file_name(name), result?)),
         }
     }
     unreachable!("four thousand million files of foreign output for {}", path.display())
@@ -217,13 +222,13 @@ mod tests {
         let output = OutputFile { path: path.clone(), bytes: 5, inode: None };
         for (number, tail) in ["first", "second"].iter().enumerate() {
             fs::write(&path, format!("mine\n{tail}")).unwrap();
-            let foreign = set_aside_foreign_output(std::slice::from_ref(&output)).unwrap();
+            let foreign = set_aside_foreign_output(std::slice::from_ref(&output), None).unwrap();
             let kept_in = dir.path().join(format!("rank-0.out.foreign-{}", number + 1));
             assert_eq!(fs::read_to_string(&kept_in).unwrap(), *tail);
             assert_eq!(foreign, [ForeignOutput { path: path.clone(), kept_in, bytes: tail.len() as u64 }]);
             assert_eq!(fs::read_to_string(&path).unwrap(), "mine\n");
         }
-        assert_eq!(set_aside_foreign_output(&[output]).unwrap(), []);
+        assert_eq!(set_aside_foreign_output(&[output], None).unwrap(), []);
     }
 
     #[test]
@@ -235,7 +240,7 @@ mod tests {
             OutputFile { path: path.clone(), bytes: 5, inode: Some(fs::metadata(&path).unwrap().ino()) };
         fs::write(dir.path().join("other"), "another file").unwrap();
         fs::rename(dir.path().join("other"), &path).unwrap();
-        let refused = set_aside_foreign_output(&[own]);
+        let refused = set_aside_foreign_output(&[own], None);
         assert!(matches!(refused, Err(PreflightError::OutputReplaced { .. })), "{refused:?}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "another file");
     }
@@ -245,9 +250,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
         let output = [OutputFile { path: path.clone(), bytes: 5, inode: None }];
-        assert!(matches!(set_aside_foreign_output(&output), Err(PreflightError::OutputCut { found: 0, .. })));
+        assert!(matches!(set_aside_foreign_output(&output, None), Err(PreflightError::OutputCut { found: 0, .. })));
         fs::write(&path, "abc").unwrap();
-        assert!(matches!(set_aside_foreign_output(&output), Err(PreflightError::OutputCut { found: 3, .. })));
+        assert!(matches!(set_aside_foreign_output(&output, None), Err(PreflightError::OutputCut { found: 3, .. })));
     }
 
     #[test]

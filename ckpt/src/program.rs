@@ -14,8 +14,8 @@ use std::path::Path;
 
 /// What is not complete yet, in the directory of the application.
 pub(crate) const FRESH: &str = ".program.new";
-/// Only this user may run it, as only this user sees the other files of a run.
-const MODE: u32 = 0o500;
+/// All may run it, and only this user can get to it: ranks of another one have it opened for them.
+const MODE: u32 = 0o555;
 
 /// Makes the program executable.
 pub(crate) fn set_mode(file: &File) -> io::Result<()> {
@@ -72,6 +72,6 @@ mod tests {
         }
         let entries = fs::read_dir(path.parent().unwrap()).unwrap().flatten();
         assert_eq!(entries.map(|entry| entry.file_name()).collect::<Vec<_>>(), ["x"]);
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o500);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o555);
     }
 }

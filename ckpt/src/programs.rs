@@ -228,7 +228,7 @@ mod tests {
         assert!(writer.is_complete());
         let path = writer.finish().unwrap();
         assert_eq!(store.program("job-3").unwrap(), Some(path.clone()));
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o500);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o555);
         assert_eq!(std::process::Command::new(&path).status().unwrap().code(), Some(7));
         assert_eq!(store.sealed_epochs("job-3").unwrap(), Vec::<u64>::new(), "it is no snapshot");
         assert!(store.applications().unwrap().is_empty());

@@ -15,6 +15,7 @@ use crate::options;
 use crate::pages::{Arena, FillError, PageSource};
 use crate::preflight::{self, ForeignOutput, OutputFile, PreflightError, SegmentFile};
 use crate::processes::{self, StillThere};
+use crate::user::{JobUser, NotTheUsers};
 use criu_sys::rpc::{CriuOpts, CriuReq, CriuReqType, CriuResp};
 use criu_sys::{Notification, Swrk, SwrkError};
 use nix::sys::signal::{Signal, kill};
@@ -47,6 +48,8 @@ pub struct RestoreRequest {
     pub outputs: Vec<OutputFile>,
     /// The arena of the dump, which may still have the pages.
     pub arena: Option<Arena>,
+    /// Whose the tree is, by the record of its job, and confined; `None`: this process's own user's.
+    pub user: Option<JobUser>,
     /// Leave the tree stopped, to be started together with the rest of its gang. Required if an arena took
     /// its pages.
     pub leave_stopped: bool,
@@ -112,6 +115,9 @@ pub enum RestoreError {
     /// CRIU restored the tree, but its deferred pages could not be filled in.
     #[error("restore: {0}")]
     Pages(#[from] FillError),
+    /// The tree would have, or has, what its user may not have.
+    #[error("restore: {0}")]
+    NotTheUsers(#[from] NotTheUsers),
     /// Processes have not stopped although CRIU reports success.
     #[error("restore: {0}")]
     NotStopped(#[from] StillThere),
@@ -125,9 +131,10 @@ impl RestoreError {
             RestoreError::TimedOut { .. } | RestoreError::Swrk(_) | RestoreError::Kerndat(_) => {
                 Retry::Worthwhile
             }
-            RestoreError::Images(_) | RestoreError::Refused { .. } | RestoreError::Pages(_) => {
-                Retry::Pointless
-            }
+            RestoreError::Images(_)
+            | RestoreError::Refused { .. }
+            | RestoreError::Pages(_)
+            | RestoreError::NotTheUsers(_) => Retry::Pointless,
             _ => Retry::AfterRemedy,
         }
     }
@@ -166,6 +173,11 @@ impl Criu {
             });
             filled.inspect_err(|_| clean_up(Some(root), &request.cgroups))?;
         }
+        if let Some(user) = &request.user {
+            let segment = request.segment.as_ref().map(|segment| (segment.device, segment.inode));
+            let checked = user.check_tree(&pids, segment);
+            checked.inspect_err(|_| clean_up(Some(root), &request.cgroups))?;
+        }
         Ok(Restored { root, pids, foreign, took: begun.elapsed() })
     }
 
@@ -183,7 +195,7 @@ impl Criu {
                 rst_sibling: Some(true),
                 leave_stopped: Some(request.leave_stopped),
                 notify_scripts: Some(true),
-                ..options::common(&request.images_dir, &work, LOG)
+                ..options::common(&request.images_dir, &work, LOG, request.user.is_some())
             }),
             ..CriuReq::default()
         };
@@ -217,7 +229,10 @@ fn check_files(request: &RestoreRequest) -> Result<Vec<ForeignOutput>, RestoreEr
     let is_output = |path: &str| request.outputs.iter().any(|output| output.path == Path::new(path));
     files.iter_mut().filter(|file| is_output(&file.path)).for_each(|file| file.bytes = None);
     preflight::check_regular_files(&files)?;
-    Ok(preflight::set_aside_foreign_output(&request.outputs)?)
+    if let Some(user) = &request.user {
+        user.check_images(&request.images_dir)?;
+    }
+    Ok(preflight::set_aside_foreign_output(&request.outputs, request.user.as_ref())?)
 }
 
 fn check_cgroup(cgroup: &Path) -> Result<(), RestoreError> {

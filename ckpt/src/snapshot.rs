@@ -433,6 +433,7 @@ impl Snapshot {
             segment,
             outputs: self.manifest.outputs.clone(),
             arena: None,
+            user: None,
             leave_stopped: true,
             timeout,
         }

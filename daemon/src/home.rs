@@ -34,7 +34,7 @@ use tracing::debug;
 use crate::{
     children::open_pidfd,
     node::NodeConfig,
-    pki::{Identity, member_name},
+    pki::{self, Holder, Identity},
     processors,
     serve::Ready,
 };
@@ -112,7 +112,7 @@ impl HomeLine {
     pub(crate) fn connect(home: &Home, host: String) -> anyhow::Result<(Self, NodeConfig)> {
         let stream = connect(&home.addresses)?;
         limit_waits(&stream, Some(ANSWER_LIMIT))?;
-        let session = ClientConnection::new(home.identity.client()?, member_name())?;
+        let session = ClientConnection::new(home.identity.client()?, Holder::Head.server_name())?;
         let mut line = Self(BufReader::new(StreamOwned::new(session, stream)));
         let processors = processors::allowed().unwrap_or_default();
         line.say(&Said::Arrived(Arrived { version: VERSION, host, processors }))?;
@@ -162,6 +162,9 @@ impl Line {
         let session = ServerConnection::new(identity.server()?)?;
         let mut line = Self(BufReader::new(StreamOwned::new(session, stream)));
         match line.hear()? {
+            _ if !pki::proves(line.0.get_ref().conn.peer_certificates(), Holder::Arriving) => {
+                bail!("the peer is not a daemon that arrives")
+            }
             Said::Arrived(arrived) if arrived.version == VERSION => Ok((line, arrived)),
             _ => bail!("the daemon there is of another version of coswitch"),
         }
@@ -276,11 +279,13 @@ mod tests {
     fn a_daemon_is_known_by_its_certificate_alone() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let authority = Authority::new().unwrap();
-        let server = authority.member().unwrap();
-        let arrived = arrive(&listener, &server, authority.member().unwrap()).unwrap();
+        let server = authority.certify(Holder::Head).unwrap();
+        let arrived = arrive(&listener, &server, authority.certify(Holder::Arriving).unwrap()).unwrap();
         assert_eq!(arrived.host, "n7");
-        let stranger = Authority::new().unwrap().member().unwrap();
+        let stranger = Authority::new().unwrap().certify(Holder::Arriving).unwrap();
         assert!(arrive(&listener, &server, stranger).is_err());
+        let node = authority.certify(Holder::Node(coswitch_policies::NodeId(1))).unwrap();
+        assert!(arrive(&listener, &server, node).is_err());
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl NodeServices {
         let connected = tokio::task::spawn_blocking(move || {
             let client = node.config.identity.client().map_err(|error| error.to_string())?;
             let connected =
-                connect::connect(address, node.link_end(), node.config.links, &client, LINK_LIMIT);
+                connect::connect((peer, address), node.link_end(), node.config.links, &client, LINK_LIMIT);
             connected.map_err(|error| error.to_string())
         });
         let connected = connected.await.expect("a handshake does not panic");

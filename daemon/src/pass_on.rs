@@ -107,7 +107,7 @@ impl NodeServices {
 /// Writes messages to the daemon `to` until its node has another daemon.
 fn carry(identity: &Identity, own: LinkEnd, to: Member, passing: &Receiver<Passed>) -> anyhow::Result<()> {
     let client = identity.client()?;
-    let connected = connect::connect_for(REQUESTS, to.data, own, &client, CONNECT_LIMIT, SILENCE);
+    let connected = connect::connect_for(REQUESTS, (to.node, to.data), own, &client, CONNECT_LIMIT, SILENCE);
     let (found, mut tls) = connected.context("failed to reach it")?;
     ensure!(
         found == LinkEnd { node: to.node, incarnation: to.incarnation },

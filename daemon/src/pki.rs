@@ -1,11 +1,13 @@
 //! Certificates: mutual TLS under the authority of a cluster.
 //!
 //! A cluster has one authority, which signs a certificate of the head node and of every daemon. Each
-//! connection, control or data, begins with a handshake in which both sides prove theirs; a daemon ignores a
-//! peer without a certificate.
+//! connection, control or data, begins with a handshake in which both sides prove theirs. A certificate names
+//! its holder, so no node is taken for another one, or for the head node: the connecting side expects that of
+//! the one it wants to reach, and the accepting side compares what the peer says of itself ([`proves`]).
 
 use std::sync::Arc;
 
+use coswitch_policies::NodeId;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
@@ -14,9 +16,44 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use webpki::EndEntityCert;
 
-/// The name in every certificate of a cluster: a certificate proves membership, not the host.
-const MEMBER_NAME: &str = "member.coswitch.internal";
+/// Who holds a certificate of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The head node.
+    Head,
+    /// The daemon of a node.
+    Node(NodeId),
+    /// A daemon that a batch system has started, and that does not know yet which node it is of.
+    Arriving,
+}
+
+impl Holder {
+    fn name(self) -> String {
+        match self {
+            Self::Head => "head.coswitch.internal".into(),
+            Self::Node(node) => format!("{node}.coswitch.internal"),
+            Self::Arriving => "arriving.coswitch.internal".into(),
+        }
+    }
+
+    /// The name that the connecting side expects in the certificate.
+    ///
+    /// # Panics
+    /// Never: it is a host name.
+    #[must_use]
+    pub fn server_name(self) -> ServerName<'static> {
+        ServerName::try_from(self.name()).expect("a valid host name")
+    }
+}
+
+/// Whether a peer, whose certificate the handshake has found to be of this cluster, is that holder.
+#[must_use]
+pub fn proves(certificates: Option<&[CertificateDer<'_>]>, holder: Holder) -> bool {
+    let certificate = certificates.and_then(|chain| EndEntityCert::try_from(chain.first()?).ok());
+    certificate.is_some_and(|own| own.verify_is_valid_for_subject_name(&holder.server_name()).is_ok())
+}
 
 #[derive(Debug, Error)]
 pub enum PkiError {
@@ -28,7 +65,7 @@ pub enum PkiError {
     Authority(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Certificate and key of a member, and the authority's certificate; all in DER.
+/// Certificate and key of a holder, and the authority's certificate; all in DER.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Identity {
     authority: Vec<u8>,
@@ -51,10 +88,10 @@ impl Authority {
         Ok(Self { certificate, issuer: Issuer::new(params, key) })
     }
 
-    /// Signs a new member.
-    pub fn member(&self) -> Result<Identity, PkiError> {
+    /// Signs a certificate.
+    pub fn certify(&self, holder: Holder) -> Result<Identity, PkiError> {
         let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(vec![MEMBER_NAME.to_string()])?;
+        let mut params = CertificateParams::new(vec![holder.name()])?;
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, &self.issuer)?.der().to_vec();
@@ -100,7 +137,22 @@ impl Identity {
     }
 }
 
-/// The name that the connecting side expects in the certificate.
-pub fn member_name() -> ServerName<'static> {
-    ServerName::try_from(MEMBER_NAME).expect("a valid host name")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_that_of_its_holder_alone() {
+        let holders = [Holder::Head, Holder::Node(NodeId(1)), Holder::Node(NodeId(11)), Holder::Arriving];
+        let authority = Authority::new().unwrap();
+        for holder in holders {
+            let identity = authority.certify(holder).unwrap();
+            let (chain, _) = identity.chain();
+            let proven: Vec<Holder> =
+                holders.into_iter().filter(|other| proves(Some(&chain), *other)).collect();
+            assert_eq!(proven, [holder]);
+        }
+        assert!(!proves(None, Holder::Head) && !proves(Some(&[]), Holder::Head));
+        assert!(!proves(Some(&[CertificateDer::from(vec![0; 9])]), Holder::Head));
+    }
 }

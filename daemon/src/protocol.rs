@@ -15,7 +15,7 @@ pub use self::app::{
     AppEvent, AppRequest, Exit, Failure, FetchRequest, Holding, LaunchRequest, Park, PartState, Puts,
     RankEnd, RankTraffic, ReceiveRequest, SentProgram, Step, Wait,
 };
-pub use coswitch_ckpt::{Checksum, Checksummer};
+pub use coswitch_ckpt::{Checksum, Checksummer, JobUser};
 
 pub use crate::{
     answers::Said,
@@ -26,7 +26,7 @@ pub use crate::{
 };
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 23;
+pub const VERSION: u32 = 24;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;

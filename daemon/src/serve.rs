@@ -424,7 +424,7 @@ fn set_up(
         }
     };
     let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
-    let criu = criu.with_workers_in(cgroup.checkpointers());
+    let criu = criu.with_workers_in(cgroup.checkpointers()).with_library_of(&config.provider);
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
     let count = processors::allowed().unwrap_or_default().len();
     let running = Arc::new(Running::default());

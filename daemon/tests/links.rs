@@ -12,7 +12,7 @@ use std::{
 };
 
 use coswitch_daemon::{
-    pki::Authority,
+    pki::{Authority, Holder},
     plane::{AppPlaneEvent, Command, Connection, LinkRules, PlaneEvent, connect},
 };
 use coswitch_policies::{Epoch, JobId, NodeId};
@@ -53,12 +53,12 @@ fn joined_through(change: Change) -> (tempfile::TempDir, [Node; 2]) {
         forward(from, to, change);
     });
     let authority = Authority::new().unwrap();
-    let server = authority.member().unwrap().server().unwrap();
+    let server = authority.certify(Holder::Node(NodeId(0))).unwrap().server().unwrap();
     let accepting = thread::spawn(move || {
         connect::accept(listener.accept().unwrap().0, end(0), ENCRYPTED, &server).unwrap()
     });
-    let client = authority.member().unwrap().client().unwrap();
-    let connection = connect::connect(in_between, end(1), ENCRYPTED, &client, LIMIT).unwrap();
+    let client = authority.certify(Holder::Node(NodeId(1))).unwrap().client().unwrap();
+    let connection = connect::connect((NodeId(0), in_between), end(1), ENCRYPTED, &client, LIMIT).unwrap();
     nodes[1].plane.tell(Command::AddLink(connection));
     nodes[0].plane.tell(Command::AddLink(accepting.join().unwrap()));
     (dir, nodes)

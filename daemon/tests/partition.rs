@@ -11,7 +11,7 @@ use std::{
 };
 
 use coswitch_daemon::{
-    pki::{Authority, Identity},
+    pki::{Authority, Holder, Identity},
     plane::{Command, Connection, LinkRules, connect},
     virtual_net,
 };
@@ -66,7 +66,8 @@ impl Cluster {
             namespace
         });
         let authority = Authority::new().unwrap();
-        let (one, other): (Identity, Identity) = (authority.member().unwrap(), authority.member().unwrap());
+        let [one, other]: [Identity; 2] =
+            [0, 1].map(|node| authority.certify(Holder::Node(NodeId(node))).unwrap());
         let rules = LinkRules { encrypt: true, silence };
         let (bound, port) = channel();
         let accepted = namespaces[0].begin(move || {
@@ -78,7 +79,7 @@ impl Cluster {
         let port = port.recv_timeout(LIMIT).unwrap();
         let address = SocketAddr::new(IpAddr::V4(virtual_net::address(NodeId(0))), port);
         let connected: Connection = namespaces[1]
-            .run(move || connect::connect(address, end(1), rules, &other.client().unwrap(), LIMIT).unwrap());
+            .run(move || connect::connect((NodeId(0), address), end(1), rules, &other.client().unwrap(), LIMIT).unwrap());
         nodes[1].plane.tell(Command::AddLink(connected));
         nodes[0].plane.tell(Command::AddLink(accepted.recv_timeout(LIMIT).unwrap()));
         Self { _dir: dir, nodes, bridge, _namespaces: namespaces }

@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 pub use coswitch_daemon::protocol::{
-    Exit, Held, Inventory, JobMemory, MemoryUse, Park, RankTraffic, SliceUse, StoodStill, Wait,
+    Exit, Held, Inventory, JobMemory, JobUser, MemoryUse, Park, RankTraffic, SliceUse, StoodStill, Wait,
 };
 use coswitch_policies::{Bytes, CopyRule, Epoch, NodeId, local::ByKind};
 /// `Order` comes from the master; each is answered by a [`Report`] when the application rests again.
@@ -26,6 +26,8 @@ pub struct LaunchSpec {
     pub cwd: PathBuf,
     /// The umask of the ranks.
     pub umask: u32,
+    /// Whose the ranks and what they write are; `None`: root's.
+    pub user: Option<JobUser>,
     /// The directory of `rank-N.out` and `rank-N.err`.
     pub output: PathBuf,
     pub wait: Wait,

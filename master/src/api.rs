@@ -19,6 +19,12 @@ pub struct User(pub u32);
 
 impl User {
     pub const ROOT: Self = Self(0);
+
+    /// The user of a job that `submitter` brings.
+    #[must_use]
+    pub fn of(job: &Job, submitter: Self) -> Self {
+        job.owner.as_ref().map_or(submitter, |owner| Self(owner.ids.uid))
+    }
 }
 
 /// A job and its terms.
@@ -56,7 +62,7 @@ impl Submission {
 impl Accepted {
     /// A job that the run file names.
     pub fn of_file(job: &Job) -> Self {
-        let (user, submitted) = (User::ROOT, job.arrival);
+        let (user, submitted) = (User::of(job, User::ROOT), job.arrival);
         Self { user, submitted, job: job.clone(), after: job.after.clone(), time_limit: job.time_limit }
     }
 }
@@ -331,8 +337,9 @@ pub enum Refusal {
          again when some have begun"
     )]
     QueueFull { waiting: usize, jobs: usize, most: usize },
-    #[error("jobs of user {user} cannot be run: only those of user 0, as whom this cluster runs")]
-    NotServed { user: u32 },
+    /// The head node does not know the user, or not who asks.
+    #[error("user {user} is not served: {why}")]
+    NotServed { user: u32, why: String },
     #[error("the cluster cannot write jobs down, and takes none: {why}")]
     NotKept { why: String },
     #[error("the daemon of {node} was not replaced: {why}")]

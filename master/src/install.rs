@@ -20,11 +20,13 @@ pub struct Installation {
     pub launcher: PathBuf,
     /// The libfabric provider that MPI loads.
     pub driver: PathBuf,
+    /// The library that CRIU loads where root lacks a capability.
+    pub preload: PathBuf,
 }
 
 impl From<Installation> for Installed {
-    fn from(Installation { daemon, launcher, driver }: Installation) -> Self {
-        Self { daemon, launcher, driver }
+    fn from(Installation { daemon, launcher, driver, preload }: Installation) -> Self {
+        Self { daemon, launcher, driver, preload }
     }
 }
 
@@ -48,6 +50,7 @@ impl Installation {
             daemon: part("coswitchd")?,
             launcher: part("coswitch-launcher")?,
             driver: part("libcoswitch_fi.so")?,
+            preload: part("libcoswitch_criu.so")?,
         })
     }
 }

@@ -3,14 +3,19 @@
 //! ```text
 //!   engine ── tell ──▶ waiting ── room ──▶ queue (1,024 events) ──▶ thread ──▶ file
 //! ```
-//! Nothing is left out. While events wait, the engine takes no news of jobs, so that `waiting` stays short.
+//! Nothing is left out. While events wait, the engine takes no news of jobs, so that `waiting` stays short. On a
+//! disk without room they wait until it has some: jobs run on, and nothing of what happened is lost.
 
 use std::{
     collections::VecDeque,
     fs::File,
-    io::{self, Seek, SeekFrom, Write},
+    io::{self, ErrorKind, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -18,11 +23,14 @@ use std::{
 use coswitch_ckpt::private;
 use coswitch_report::journal::{Event, JournalError, RunEvent, record};
 use tokio::sync::mpsc::{Sender, error::TrySendError};
+use tracing::warn;
 
 use crate::compaction::Compaction;
 
 const QUEUE: usize = 1024;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Until it is tried again to write to a disk without room.
+const ROOM_EVERY: Duration = Duration::from_millis(250);
 
 /// Appends events to a journal.
 #[derive(Debug)]
@@ -33,6 +41,8 @@ pub struct Journal {
     waiting: VecDeque<RunEvent>,
     /// The thread's last word.
     written: Receiver<Result<(), JournalError>>,
+    /// No more events come: what finds no room now is lost.
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Journal {
@@ -60,7 +70,9 @@ impl Journal {
     fn on(file: File, path: &Path, length: u64, compaction: Option<Compaction>) -> io::Result<Self> {
         let (queue, mut events) = tokio::sync::mpsc::channel(QUEUE);
         let (tell, written) = channel();
-        let mut writer = Writer { path: path.into(), file, length, compaction };
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let ending = Arc::clone(&is_ending);
+        let mut writer = Writer { path: path.into(), file, length, compaction, is_ending: ending };
         thread::Builder::new().name("journal".into()).spawn(move || {
             writer.compact_large();
             let mut outcome = Ok(());
@@ -77,7 +89,7 @@ impl Journal {
             }
             let _ = tell.send(outcome);
         })?;
-        Ok(Self { path: path.into(), queue, waiting: VecDeque::new(), written })
+        Ok(Self { path: path.into(), queue, waiting: VecDeque::new(), written, is_ending })
     }
 
     /// Takes an event; never blocks.
@@ -119,6 +131,7 @@ impl Journal {
             thread::sleep(LOOK_EVERY);
             self.pass_on();
         }
+        self.is_ending.store(true, Ordering::Relaxed);
         let is_passed_on = self.waiting.is_empty();
         drop(self.queue);
         let written = self.written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
@@ -144,19 +157,38 @@ struct Writer {
     file: File,
     length: u64,
     compaction: Option<Compaction>,
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Writer {
     /// Appends `event` in one write, so that a crash leaves whole lines and at most one part of a line.
     fn append(&mut self, event: &RunEvent) -> Result<(), JournalError> {
         let line = record::write(event);
-        self.file.write_all(&line).map_err(|cause| self.failed(cause))?;
+        self.write(&line).map_err(|cause| self.failed(cause))?;
         self.length += line.len() as u64;
         if let Some(compaction) = &mut self.compaction {
             compaction.take(event);
         }
         self.compact_large();
         Ok(())
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let mut is_told = false;
+        loop {
+            let Err(error) = self.file.write_all(line) else { return Ok(()) };
+            let is_full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+            if !is_full || self.is_ending.load(Ordering::Relaxed) {
+                return Err(error);
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                warn!(path = %self.path.display(), "the journal finds no room on its disk, and waits for it");
+            }
+            thread::sleep(ROOM_EVERY);
+            // Part of the line may have found room.
+            self.file.set_len(self.length)?;
+            self.file.seek(SeekFrom::End(0))?;
+        }
     }
 
     fn compact_large(&mut self) {
@@ -245,6 +277,31 @@ mod tests {
         warnings(4000).for_each(|event| journal.tell(event));
         let outcome = journal.finish(Duration::from_millis(100));
         assert!(matches!(outcome, Err(JournalError::Late { .. })), "{outcome:?}");
+    }
+
+    #[test]
+    fn events_wait_for_a_full_disk_and_none_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let mount = |flags, data| nix::mount::mount(Some("tmpfs"), directory.path(), Some("tmpfs"), flags, data);
+        mount(nix::mount::MsFlags::empty(), Some("size=256k")).unwrap();
+        let (path, filler) = (directory.path().join("journal"), directory.path().join("filler"));
+        let events: Vec<_> = warnings(500).collect();
+        let mut journal = Journal::create(&path, None).unwrap();
+        // Room for some lines, and for part of one.
+        std::fs::write(&filler, vec![0; 220 << 10]).unwrap();
+        events.iter().for_each(|event| journal.tell(event.clone()));
+        while std::fs::metadata(&path).unwrap().len() < 20_000 {
+            thread::sleep(LOOK_EVERY);
+        }
+        thread::sleep(2 * ROOM_EVERY);
+        std::fs::remove_file(&filler).unwrap();
+        while std::fs::metadata(&path).unwrap().len() < 60_000 {
+            thread::sleep(LOOK_EVERY);
+        }
+        journal.finish(LIMIT).unwrap();
+        let read_back = read(&path);
+        nix::mount::umount(directory.path()).unwrap();
+        assert_eq!(read_back.unwrap(), events);
     }
 
     #[test]

@@ -199,6 +199,7 @@ pub(crate) mod tests {
             cwd: "/".into(),
             alone: None,
             time_limit: None,
+            owner: None,
             wait: Wait::Block,
             priority: 0,
             group: None,

@@ -270,6 +270,7 @@ impl TestCluster {
             env,
             cwd: self.test_dir.path().to_path_buf(),
             umask: 0o022,
+            user: None,
             output: output.clone(),
             wait: spec.wait,
             park: spec.park,

@@ -59,6 +59,23 @@ pub struct Answered {
     pub stderr: String,
 }
 
+impl Answered {
+    /// What a command answers.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn of(command: &mut Command) -> Self {
+        let answer = command.output().expect("it starts");
+        Self {
+            code: answer.status.code(),
+            json: serde_json::from_slice(&answer.stdout).unwrap_or_default(),
+            stdout: String::from_utf8_lossy(&answer.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&answer.stderr).into_owned(),
+        }
+    }
+}
+
 /// Results of a master that has ended.
 #[derive(Debug)]
 pub struct Ended {
@@ -103,8 +120,8 @@ impl Master {
         let copied = |test_dir: &TestDir| {
             let parts = test_dir.path().join(PARTS);
             fs::create_dir(&parts).expect("a directory for programs");
-            let Installation { daemon, launcher, driver } = parts::installation();
-            for part in [parts::coswitch(), daemon, launcher, driver] {
+            let Installation { daemon, launcher, driver, preload } = parts::installation();
+            for part in [parts::coswitch(), daemon, launcher, driver, preload] {
                 let name = part.file_name().expect("a program has a name");
                 fs::copy(&part, parts.join(name)).expect("a copy of a program");
             }
@@ -256,13 +273,7 @@ impl Master {
     /// If it cannot be started.
     #[must_use]
     pub fn user(&self, arguments: &[&str]) -> Answered {
-        let answer = self.command(arguments).output().expect("coswitch starts");
-        Answered {
-            code: answer.status.code(),
-            json: serde_json::from_slice(&answer.stdout).unwrap_or_default(),
-            stdout: String::from_utf8_lossy(&answer.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&answer.stderr).into_owned(),
-        }
+        Answered::of(&mut self.command(arguments))
     }
 
     /// A user's command about the cluster that this master serves.

@@ -81,17 +81,22 @@ pub struct Swrk {
 impl Swrk {
     /// Starts a worker, which waits for a request and can be moved into control groups before.
     pub fn start(program: &Path) -> Result<Swrk, SwrkError> {
-        Swrk::start_as(program, None, false)
+        Swrk::start_as(program, None, None, false)
     }
 
     /// Starts a worker that will dump and dies with this process; `inherited` is open in it under the same
-    /// number.
-    pub fn start_to_dump(program: &Path, inherited: Option<BorrowedFd<'_>>) -> Result<Swrk, SwrkError> {
-        Swrk::start_as(program, inherited, true)
+    /// number, and `preload` is a library that is loaded before those of the program.
+    pub fn start_to_dump(
+        program: &Path,
+        preload: Option<&Path>,
+        inherited: Option<BorrowedFd<'_>>,
+    ) -> Result<Swrk, SwrkError> {
+        Swrk::start_as(program, preload, inherited, true)
     }
 
     fn start_as(
         program: &Path,
+        preload: Option<&Path>,
         inherited: Option<BorrowedFd<'_>>,
         dies_with_parent: bool,
     ) -> Result<Swrk, SwrkError> {
@@ -101,6 +106,7 @@ impl Swrk {
         let stderr = nameless_file().map_err(failed)?;
         let mut command = Command::new(program);
         command.args(["swrk", "0"]).current_dir("/");
+        preload.map(|library| command.env("LD_PRELOAD", library));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
         command.stderr(stderr.try_clone().map_err(failed)?);
         limits::prepare(&mut command, inherited.map(|fd| fd.as_raw_fd()), dies_with_parent);

@@ -122,6 +122,7 @@ impl Tree {
             work_dir: self.work_dir(),
             arena: Some(arena()),
             stays: false,
+            confined: false,
             timeout: LIMIT,
         }
     }
@@ -144,6 +145,7 @@ impl Tree {
             outputs: Vec::new(),
             arena: None,
             leave_stopped: true,
+            user: None,
             timeout: LIMIT,
         }
     }

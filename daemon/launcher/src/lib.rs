@@ -20,5 +20,5 @@ pub mod protocol;
 mod spec;
 mod start;
 
-pub use spec::{LauncherSpec, RankSpec, Reply};
+pub use spec::{LauncherSpec, RankSpec, RankUser, Reply};
 pub use start::{StartError, start};

@@ -9,6 +9,7 @@ mod clients;
 mod ranks;
 mod serve;
 mod uplink;
+mod user;
 mod wake;
 
 use std::{
@@ -100,7 +101,7 @@ fn prepare(spec: &LauncherSpec) -> Result<Arc<Segment>, SetUpError> {
         result.map_err(|source| SetUpError::Open { path: path.clone(), source })
     };
     let null = open(File::open("/dev/null"), &"/dev/null".into())?;
-    let log = open(ranks::append_to(&spec.log), &spec.log)?;
+    let log = open(ranks::append_to(spec, &spec.log), &spec.log)?;
     let segment = Segment::open(&spec.segment)?;
     // CRIU mounts a /proc in the working directory of the tree that it dumps, so each launcher needs its own
     // directory.

@@ -35,8 +35,22 @@ pub struct LauncherSpec {
     pub cwd: PathBuf,
     /// The umask of the ranks; the launcher's own files are private.
     pub umask: u32,
+    /// Whose the ranks are, with the files that they write; they have namespaces of their own for network and
+    /// IPC. `None`: the daemon's own user's, with all of its rights.
+    #[serde(default)]
+    pub user: Option<RankUser>,
     /// File to which the launcher appends its error messages.
     pub log: PathBuf,
+}
+
+/// A user, by numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankUser {
+    pub uid: u32,
+    pub gid: u32,
+    /// All groups of the user.
+    pub groups: Vec<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -81,7 +81,8 @@ fn start_pid1() -> Result<(), StarterError> {
     }
     let program = std::env::current_exe().map_err(StarterError::Clone)?;
     let (mut ours, theirs) = UnixStream::pair().map_err(StarterError::Talk)?;
-    let pid = clone_and_exec(program, theirs.as_raw_fd()).map_err(StarterError::Clone)?;
+    let confined = if spec.user.is_some() { libc::CLONE_NEWNET | libc::CLONE_NEWIPC } else { 0 };
+    let pid = clone_and_exec(program, theirs.as_raw_fd(), confined).map_err(StarterError::Clone)?;
     drop(theirs);
     report(&Reply::Born { pid });
 
@@ -102,12 +103,12 @@ fn start_pid1() -> Result<(), StarterError> {
 }
 
 /// Clones a child that executes `program` with `stdin` as its standard input. The child is PID 1 of a new PID
-/// namespace and a child of this process's parent.
-fn clone_and_exec(program: PathBuf, stdin: RawFd) -> io::Result<i32> {
+/// namespace, and of others by their flags, and a child of this process's parent.
+fn clone_and_exec(program: PathBuf, stdin: RawFd, others: libc::c_int) -> io::Result<i32> {
     let program = CString::new(program.into_os_string().into_vec())?;
     let argument = CString::new(PID1).expect("the argument contains no zero byte");
     let arguments = [program.as_ptr(), argument.as_ptr(), std::ptr::null()];
-    let flags = libc::CLONE_NEWPID | libc::CLONE_PARENT | libc::SIGCHLD;
+    let flags = libc::CLONE_NEWPID | others | libc::CLONE_PARENT | libc::SIGCHLD;
     // SAFETY: without a stack and without CLONE_VM the call behaves like fork. This process has one thread,
     // so the child's copy of memory is consistent. The child makes only system calls, on values made before,
     // and never returns.

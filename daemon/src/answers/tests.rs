@@ -103,6 +103,7 @@ fn launch(nodes: impl IntoIterator<Item = u32>) -> Multicast {
         env: Vec::new(),
         cwd: "/".into(),
         umask: 0,
+        user: None,
         output: "/".into(),
         wait: Wait::default(),
         park: Park::default(),

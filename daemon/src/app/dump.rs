@@ -50,6 +50,8 @@ struct Dump {
     program: Option<PathBuf>,
     /// The processes stay in memory.
     stays: bool,
+    /// They are an ordinary user's.
+    confined: bool,
 }
 
 /// A snapshot that is written and not sealed.
@@ -118,6 +120,7 @@ impl Part {
             part,
             program,
             stays,
+            confined: resources.launch.user.is_some(),
         };
         let (store, job) = (self.node.store.clone(), self.job.to_string());
         let so_far = move || Bytes(store.bytes(&job, epoch.0));
@@ -174,6 +177,7 @@ impl Dump {
             work_dir: writer.work_dir(),
             arena: Some(self.node.arena.clone()),
             stays: self.stays,
+            confined: self.confined,
             timeout: DUMP_LIMIT,
         };
         let dumped = self.node.criu.dump(&request);

@@ -7,8 +7,9 @@ use std::{
     time::Duration,
 };
 
-use coswitch_ckpt::{OutputFile, SegmentFile, forker, preflight, private};
-use coswitch_launcher::{LauncherSpec, RankSpec, StartError};
+use anyhow::Context;
+use coswitch_ckpt::{JobUser, OutputFile, SegmentFile, forker, preflight, private, theirs};
+use coswitch_launcher::{LauncherSpec, RankSpec, RankUser, StartError};
 use coswitch_policies::NodeId;
 use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
 
@@ -26,6 +27,9 @@ use crate::{
 pub(crate) const SEGMENT: &str = "segment";
 /// Many nodes of one loaded machine start their launchers at the same time.
 const START_LIMIT: Duration = Duration::from_secs(40);
+/// Processes and threads that the ranks of an ordinary user may have on a node: these, and so many for each.
+const PROCESSES: u32 = 256;
+const PROCESSES_OF_RANK: u32 = 512;
 /// Reported tail of a failed rank's output.
 const LAST_OUTPUT_BYTES: u64 = 2048;
 
@@ -38,10 +42,14 @@ impl Part {
         let segment = self.make_segment(&launch).map_err(Failure::dead)?;
         let file = SegmentFile::at(segment.path()).map_err(Failure::dead)?;
         let cgroup = self.node.cgroup.job(&self.job.to_string()).map_err(Failure::dead)?;
-        private::ensure_dir(&launch.output).map_err(Failure::dead)?;
+        let ranks_here = local_ranks(&launch.placement, self.node.config.node).count();
+        if launch.user.is_some() {
+            let most = PROCESSES + PROCESSES_OF_RANK * u32::try_from(ranks_here).map_err(Failure::dead)?;
+            cgroup.limit_processes(most).map_err(Failure::dead)?;
+        }
         let outputs = earlier_outputs(&launch, self.node.config.node);
-        let set_aside = blocking(move || preflight::set_aside_foreign_output(&outputs)).await;
-        set_aside.map_err(Failure::dead)?;
+        let (dir, user) = (launch.output.clone(), launch.user.clone());
+        blocking(move || prepare_outputs(&dir, &outputs, user.as_ref())).await.map_err(Failure::dead)?;
         self.node.plane.tell(Command::AddApp(self.job, Arc::clone(&segment), launch.placement.clone()));
         self.node.plane.tell(Command::SetLife(self.job, launch.life));
         self.told.life = launch.life;
@@ -101,6 +109,7 @@ impl Part {
             env: launch.env.clone(),
             cwd: launch.cwd.clone(),
             umask: launch.umask,
+            user: launch.user.clone().map(|JobUser { uid, gid, groups }| RankUser { uid, gid, groups }),
             log: launch.output.join(format!("launcher-{}.log", config.node)),
         }
     }
@@ -109,6 +118,16 @@ impl Part {
 /// The ranks of an application on node `own`.
 pub(super) fn local_ranks(placement: &[NodeId], own: NodeId) -> impl Iterator<Item = u32> {
     (0..).zip(placement).filter(move |(_, node)| **node == own).map(|(rank, _)| rank)
+}
+
+/// Makes the directory of the ranks' output, and sets aside what is there.
+fn prepare_outputs(dir: &Path, outputs: &[OutputFile], user: Option<&JobUser>) -> anyhow::Result<()> {
+    match user {
+        Some(user) => theirs::ensure_dir(dir, user).with_context(|| format!("failed to make {}", dir.display()))?,
+        None => private::ensure_dir(dir)?,
+    }
+    preflight::set_aside_foreign_output(outputs, user)?;
+    Ok(())
 }
 
 /// What the ranks here have written in an earlier life of the application, which begins again.
@@ -125,13 +144,13 @@ pub(super) fn output(dir: &Path, rank: u32, kind: &str) -> PathBuf {
 }
 
 /// The end of a rank's standard error or, where that is empty, of its standard output.
-pub(super) fn last_output(dir: &Path, rank: u32) -> String {
-    let tails = ["err", "out"].into_iter().filter_map(|kind| tail(&output(dir, rank, kind)).ok());
+pub(super) fn last_output(dir: &Path, rank: u32, user: Option<&JobUser>) -> String {
+    let tails = ["err", "out"].into_iter().filter_map(|kind| tail(&output(dir, rank, kind), user).ok());
     tails.map(|text| text.trim().to_string()).find(|text| !text.is_empty()).unwrap_or_default()
 }
 
-fn tail(path: &Path) -> std::io::Result<String> {
-    let mut file = private::open(path)?;
+fn tail(path: &Path, user: Option<&JobUser>) -> std::io::Result<String> {
+    let mut file = theirs::open_to_read(path, user)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(LAST_OUTPUT_BYTES)))?;
     let mut bytes = Vec::new();
@@ -148,12 +167,12 @@ mod tests {
     #[test]
     fn the_last_output_of_a_rank_is_from_its_stderr_or_else_its_stdout() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(last_output(dir.path(), 0), "");
+        assert_eq!(last_output(dir.path(), 0, None), "");
         fs::write(output(dir.path(), 0, "err"), "\n").unwrap();
         fs::write(output(dir.path(), 0, "out"), format!("{}the end\n", "x".repeat(5000))).unwrap();
-        let text = last_output(dir.path(), 0);
+        let text = last_output(dir.path(), 0, None);
         assert!(text.ends_with("xthe end") && text.len() < 2100);
         fs::write(output(dir.path(), 0, "err"), "broken\n").unwrap();
-        assert_eq!(last_output(dir.path(), 0), "broken");
+        assert_eq!(last_output(dir.path(), 0, None), "broken");
     }
 }

@@ -64,7 +64,8 @@ impl Part {
         if exit == Exit::Status(0) {
             return;
         }
-        let last_output = last_output(&self.resources().launch.output, rank);
+        let launch = &self.resources().launch;
+        let last_output = last_output(&launch.output, rank, launch.user.as_ref());
         let end = RankEnd { rank, exit: exit.clone(), last_output: last_output.clone() };
         let _ = self.told.failed_rank.set(end);
         self.tell(AppEvent::RankExited { rank, exit, last_output });

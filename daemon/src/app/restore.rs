@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch_ckpt::{Restored, SegmentFile};
+use coswitch_ckpt::{JobUser, Restored, SegmentFile};
 use coswitch_policies::{Bytes, Epoch, JobId};
 use tracing::warn;
 
@@ -64,7 +64,7 @@ impl Part {
     async fn restore_processes(&self, epoch: Epoch, began: Instant) -> Result<RestoredPart, Failure> {
         let resources = self.resources();
         let (node, job, segment) = (Arc::clone(&self.node), self.job, resources.file.clone());
-        let cgroup = resources.cgroup.clone();
+        let (cgroup, user) = (resources.cgroup.clone(), resources.launch.user.clone());
         let cgroups = cgroup.procs().iter().filter_map(|file| file.parent()).map(Into::into).collect();
         let (mut detector, mut stalled) = (StallDetector::new(began), false);
         let read = || {
@@ -74,7 +74,7 @@ impl Part {
             }
             cgroup.used().unwrap_or_default()
         };
-        let work = blocking(move || restore_snapshot(&node, job, epoch, segment, cgroups));
+        let work = blocking(move || restore_snapshot(&node, job, epoch, segment, cgroups, user));
         let restored = self.with_progress(Step::Restore, self.image_bytes, read, work).await;
         restored.map_err(|error| match stalled {
             true => Failure::dead(format!("it did not go on and was given up: {error}")),
@@ -106,6 +106,7 @@ fn restore_snapshot(
     epoch: Epoch,
     segment: SegmentFile,
     cgroups: Vec<PathBuf>,
+    user: Option<JobUser>,
 ) -> anyhow::Result<RestoredPart> {
     let snapshot = node.store.snapshot(&job.to_string(), epoch.0)?;
     let channels = snapshot.channels()?.unwrap_or_default();
@@ -114,6 +115,7 @@ fn restore_snapshot(
     snapshot.place_program()?;
     let mut request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
     request.arena = Some(node.arena.clone());
+    request.user = user;
     let restored = snapshot.restore(&node.criu, &request)?;
     let images = snapshot.manifest().files.iter().filter(|file| file.name.starts_with("images/"));
     let bytes = images.map(|file| Bytes(file.bytes)).sum();

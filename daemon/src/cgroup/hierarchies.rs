@@ -17,6 +17,10 @@ pub struct Hierarchies {
     memory_v1: Option<PathBuf>,
     /// `None` where neither version has the cpu controller.
     cpu: Option<CpuController>,
+    /// Where the controller of numbers of processes is, if it is not in version 2.
+    pids_v1: Option<PathBuf>,
+    /// The controllers that groups of version 2 pass on.
+    passed_on: Vec<&'static str>,
 }
 
 #[derive(Clone, Debug)]
@@ -48,7 +52,9 @@ impl Hierarchies {
         let memory_v1 =
             if in_v2("memory") { None } else { Some(in_v1("memory").ok_or(CgroupError::NoMemory)?) };
         let cpu = if in_v2("cpu") { Some(CpuController::V2) } else { in_v1("cpu").map(CpuController::V1) };
-        Ok(Self { unified, memory_v1, cpu })
+        let pids_v1 = if in_v2("pids") { None } else { in_v1("pids") };
+        let passed_on = ["memory", "pids"].into_iter().filter(|name| in_v2(name)).collect();
+        Ok(Self { unified, memory_v1, cpu, pids_v1, passed_on })
     }
 
     pub(super) fn unified(&self) -> &Path {
@@ -68,7 +74,7 @@ impl Hierarchies {
 
     /// The parents of the node groups, one in each hierarchy used.
     pub(super) fn parents(&self) -> impl Iterator<Item = PathBuf> {
-        std::iter::once(&self.unified).chain(&self.memory_v1).map(|root| root.join(PARENT))
+        std::iter::once(&self.unified).chain(&self.memory_v1).chain(&self.pids_v1).map(|root| root.join(PARENT))
     }
 
     /// The groups of a node, one in each hierarchy used.
@@ -85,17 +91,20 @@ impl Hierarchies {
         MemoryGroup::at(root.join(PARENT).join(name), self.memory_v1.is_some())
     }
 
+    /// The group that counts the processes of a node, where it is another one than [`Self::freezer`].
+    pub(super) fn processes(&self, name: &str) -> Option<PathBuf> {
+        self.pids_v1.as_ref().map(|root| root.join(PARENT).join(name))
+    }
+
     /// The parent of the checkpointers' groups.
     pub(super) fn checkpointers(&self) -> PathBuf {
         self.unified.join(CHECKPOINTERS)
     }
 
-    /// The groups from the root to the node's, which must pass on the memory controller; empty for version 1.
-    pub(super) fn down_to(&self, name: &str) -> Vec<PathBuf> {
-        if self.memory_v1.is_some() {
-            return Vec::new();
-        }
-        vec![self.unified.clone(), self.unified.join(PARENT), self.freezer(name)]
+    /// The groups of version 2 from the root to the node's, and the controllers that they must pass on.
+    pub(super) fn down_to(&self, name: &str) -> impl Iterator<Item = (PathBuf, &'static str)> {
+        let groups = [self.unified.clone(), self.unified.join(PARENT), self.freezer(name)];
+        groups.into_iter().flat_map(|group| self.passed_on.iter().map(move |name| (group.clone(), *name)))
     }
 }
 
@@ -111,6 +120,7 @@ mod tests {
         assert_eq!(found.unified(), Path::new("/nowhere/unified"));
         assert_eq!(found.memory_v1, Some("/cg/memory".into()));
         assert!(matches!(found.cpu(), Some(CpuController::V1(root)) if root == Path::new("/cg/cpu")));
+        assert_eq!(found.processes("n"), None);
         assert!(matches!(Hierarchies::among("proc /proc proc rw 0 0\n"), Err(CgroupError::NoVersion2)));
     }
 }

@@ -26,23 +26,35 @@ pub struct JobCgroup {
     /// In version 2.
     freezer: PathBuf,
     memory: MemoryGroup,
+    /// Counts processes, where it is another one.
+    processes: Option<PathBuf>,
 }
 
 impl JobCgroup {
-    pub(super) fn create(freezer: PathBuf, memory: MemoryGroup) -> Result<Self, CgroupError> {
-        files::make_dir(&freezer)?;
-        files::make_dir(memory.dir())?;
-        Ok(Self { freezer, memory })
+    pub(super) fn create(
+        freezer: PathBuf,
+        memory: MemoryGroup,
+        processes: Option<PathBuf>,
+    ) -> Result<Self, CgroupError> {
+        let group = Self { freezer, memory, processes };
+        group.dirs().try_for_each(files::make_dir)?;
+        Ok(group)
     }
 
     fn dirs(&self) -> impl Iterator<Item = &Path> {
         let memory = self.memory.is_version_1().then(|| self.memory.dir());
-        std::iter::once(self.freezer.as_path()).chain(memory)
+        std::iter::once(self.freezer.as_path()).chain(memory).chain(self.processes.as_deref())
     }
 
     /// The files that a process writes its id to in order to enter the group.
     pub fn procs(&self) -> Vec<PathBuf> {
         self.dirs().map(|dir| dir.join("cgroup.procs")).collect()
+    }
+
+    /// Bounds the number of processes and threads in the group, where the kernel can.
+    pub(crate) fn limit_processes(&self, most: u32) -> Result<(), CgroupError> {
+        let file = self.processes.as_ref().unwrap_or(&self.freezer).join("pids.max");
+        if file.exists() { write(&file, &most.to_string()) } else { Ok(()) }
     }
 
     /// The directory for CRIU's option `freeze_cgroup`.

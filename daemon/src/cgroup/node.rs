@@ -25,6 +25,8 @@ pub struct NodeCgroup {
     /// In version 2.
     freezer: PathBuf,
     memory: MemoryGroup,
+    /// Counts processes, where it is another one.
+    processes: Option<PathBuf>,
     checkpointers: PathBuf,
 }
 
@@ -34,12 +36,13 @@ impl NodeCgroup {
         let checkpointers = hierarchies.checkpointers().join(name);
         make_dir(&checkpointers)?;
         hierarchies.node_groups(name).try_for_each(|dir| make_dir(&dir))?;
-        for dir in hierarchies.down_to(name) {
-            write(&dir.join("cgroup.subtree_control"), "+memory")?;
+        for (dir, controller) in hierarchies.down_to(name) {
+            write(&dir.join("cgroup.subtree_control"), &format!("+{controller}"))?;
         }
         let memory = hierarchies.memory(name);
         limit.map_or(Ok(()), |limit| memory.limit(limit))?;
-        Ok(Self { freezer: hierarchies.freezer(name), memory, checkpointers })
+        let processes = hierarchies.processes(name);
+        Ok(Self { freezer: hierarchies.freezer(name), memory, processes, checkpointers })
     }
 
     /// The group of the checkpointers of this node's jobs.
@@ -66,7 +69,8 @@ impl NodeCgroup {
 
     /// Makes the group of one job.
     pub fn job(&self, name: &str) -> Result<JobCgroup, CgroupError> {
-        JobCgroup::create(self.freezer.join(name), self.memory.below(name))
+        let processes = self.processes.as_ref().map(|dir| dir.join(name));
+        JobCgroup::create(self.freezer.join(name), self.memory.below(name), processes)
     }
 
     /// Kills every process of a job, whose group may have been removed already; does not wait.

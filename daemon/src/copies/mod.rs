@@ -107,8 +107,9 @@ fn connect_to(
     let connect = || {
         let member = node.links.member(peer).context("it is not of the cluster")?;
         let client = node.config.identity.client()?;
+        let to = (peer, member.data);
         let (found, tls) =
-            connect::connect_for(COPIES, member.data, node.link_end(), &client, CONNECT_LIMIT, SILENCE)?;
+            connect::connect_for(COPIES, to, node.link_end(), &client, CONNECT_LIMIT, SILENCE)?;
         if found.node != peer {
             bail!("at {} answers {}", member.data, found.node);
         }

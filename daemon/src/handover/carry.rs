@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn config() -> NodeConfig {
-        let identity = crate::pki::Authority::new().unwrap().member().unwrap();
+        let identity = crate::pki::Authority::new().unwrap().certify(crate::pki::Holder::Head).unwrap();
         let any = std::net::SocketAddr::from(([0; 4], 0));
         NodeConfig {
             run: "r1-2".into(),

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::seal::{LinkKeys, SECRET_BYTES};
-use crate::pki::member_name;
+use crate::pki::{self, Holder};
 
 const MAGIC: [u8; 8] = *b"coswlnk3";
 /// Instead of it, where the connection is for copies of snapshots: it stays in TLS.
@@ -60,6 +60,9 @@ pub enum LinkError {
     /// The peer is a member but speaks another protocol.
     #[error("peer does not speak the coswitch link protocol")]
     Protocol,
+    /// The peer says that it is a node whose certificate it does not have.
+    #[error("peer is not {0}, as it says")]
+    Impostor(NodeId),
 }
 
 /// What a node asks of its links.
@@ -107,12 +110,13 @@ pub(crate) enum Accepted {
     Requests(LinkEnd, Box<StreamOwned<ServerConnection, TcpStream>>),
 }
 
-/// Connects to `address` as `own`, with attempts until `limit`; says which daemon has answered.
+/// Connects to the daemon of `to` at `address` as `own`, with attempts until `limit`; says which one has
+/// answered.
 ///
 /// # Errors
 /// [`LinkError`]
 pub fn connect(
-    address: SocketAddr,
+    (to, address): (NodeId, SocketAddr),
     own: LinkEnd,
     rules: LinkRules,
     config: &Arc<ClientConfig>,
@@ -121,7 +125,7 @@ pub fn connect(
     let began = Instant::now();
     loop {
         let left = limit.saturating_sub(began.elapsed());
-        match try_to_connect(address, own, rules, config, left) {
+        match try_to_connect((to, address), own, rules, config, left) {
             // A busy machine may not answer in time.
             Err(LinkError::Io(error)) if is_late(&error) && began.elapsed() + HANDSHAKE_LIMIT <= limit => {}
             result => return result,
@@ -134,14 +138,14 @@ fn is_late(error: &io::Error) -> bool {
 }
 
 fn try_to_connect(
-    address: SocketAddr,
+    (to, address): (NodeId, SocketAddr),
     own: LinkEnd,
     rules: LinkRules,
     config: &Arc<ClientConfig>,
     limit: Duration,
 ) -> Result<Connection, LinkError> {
     let mut stream = reach(address, limit)?;
-    let mut session = ClientConnection::new(Arc::clone(config), member_name())?;
+    let mut session = ClientConnection::new(Arc::clone(config), Holder::Node(to).server_name())?;
     let mut tls = rustls::Stream::new(&mut session, &mut stream);
     let (_, peer, they_encrypt) = greet(&mut tls, MAGIC, own, rules)?;
     stream.write_all(&START)?;
@@ -152,20 +156,20 @@ fn try_to_connect(
     Ok(Connection { peer, incarnation, stream, keys, silence: rules.silence })
 }
 
-/// Connects to `address` as `own`, for [`COPIES`] or [`REQUESTS`]. Each read and write ends after `silence`.
+/// Connects to the daemon of `to` at `address` as `own`, for [`COPIES`] or [`REQUESTS`]. Each read and write ends after `silence`.
 ///
 /// # Errors
 /// [`LinkError`]
 pub(crate) fn connect_for(
     purpose: [u8; 8],
-    address: SocketAddr,
+    (to, address): (NodeId, SocketAddr),
     own: LinkEnd,
     config: &Arc<ClientConfig>,
     limit: Duration,
     silence: Duration,
 ) -> Result<(LinkEnd, StreamOwned<ClientConnection, TcpStream>), LinkError> {
     let stream = reach(address, limit)?;
-    let session = ClientConnection::new(Arc::clone(config), member_name())?;
+    let session = ClientConnection::new(Arc::clone(config), Holder::Node(to).server_name())?;
     let mut tls = StreamOwned::new(session, stream);
     let (magic, peer, _) = greet(&mut tls, purpose, own, LinkRules::default())?;
     if magic != purpose {
@@ -220,6 +224,9 @@ pub(crate) fn accept_any(
     let mut session = ServerConnection::new(Arc::clone(config))?;
     let mut tls = rustls::Stream::new(&mut session, &mut stream);
     let (magic, peer, they_encrypt) = read_hello(&mut tls)?;
+    if !pki::proves(tls.conn.peer_certificates(), Holder::Node(peer.node)) {
+        return Err(LinkError::Impostor(peer.node));
+    }
     tls.write_all(&hello(magic, own, rules))?;
     tls.flush()?;
     if magic == COPIES {
@@ -316,6 +323,9 @@ mod tests {
     use super::*;
     use crate::pki::{Authority, Identity};
 
+    const ONE: Holder = Holder::Node(NodeId(1));
+    const ZERO: Holder = Holder::Node(NodeId(0));
+
     const CLEAR: LinkRules = LinkRules { encrypt: false, silence: Duration::from_secs(600) };
     const ENCRYPTED: LinkRules = LinkRules { encrypt: true, ..CLEAR };
 
@@ -332,14 +342,14 @@ mod tests {
         let accepting =
             std::thread::spawn(move || accept(listener.accept().unwrap().0, end(0), there, &server));
         let client = client.client().unwrap();
-        let connected = connect(address, end(1), here, &client, Duration::from_secs(1));
+        let connected = connect((NodeId(0), address), end(1), here, &client, Duration::from_secs(1));
         (connected, accepting.join().unwrap())
     }
 
     #[test]
     fn members_of_one_cluster_meet_and_encrypt_where_either_asks_for_it() {
         let authority = Authority::new().unwrap();
-        let (one, other) = (authority.member().unwrap(), authority.member().unwrap());
+        let (one, other) = (authority.certify(ONE).unwrap(), authority.certify(ZERO).unwrap());
         for (rules, encrypted) in [
             ([CLEAR; 2], false),
             ([ENCRYPTED, CLEAR], true),
@@ -358,9 +368,24 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_is_not_the_node_that_it_says_gets_no_link() {
+        let authority = Authority::new().unwrap();
+        let certify = |holder| authority.certify(holder).unwrap();
+        for (client, server) in [
+            (Holder::Node(NodeId(2)), ZERO),
+            (Holder::Head, ZERO),
+            (ONE, Holder::Node(NodeId(2))),
+            (ONE, Holder::Head),
+        ] {
+            let (here, there) = meet(&certify(client), &certify(server), [CLEAR; 2]);
+            assert!(here.is_err() && there.is_err(), "{client:?}, {server:?}");
+        }
+    }
+
+    #[test]
     fn a_member_of_another_cluster_gets_no_link() {
         let (own, other) = (Authority::new().unwrap(), Authority::new().unwrap());
-        let (here, there) = meet(&other.member().unwrap(), &own.member().unwrap(), [CLEAR; 2]);
+        let (here, there) = meet(&other.certify(ONE).unwrap(), &own.certify(ZERO).unwrap(), [CLEAR; 2]);
         assert!(here.is_err() && there.is_err());
     }
 
@@ -369,7 +394,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         stranger.write_all(&hello(MAGIC, end(1), CLEAR)).unwrap();
-        let server = Authority::new().unwrap().member().unwrap().server().unwrap();
+        let server = Authority::new().unwrap().certify(ZERO).unwrap().server().unwrap();
         assert!(accept(listener.accept().unwrap().0, end(0), CLEAR, &server).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use coswitch_ckpt::Checksum;
+use coswitch_ckpt::{Checksum, JobUser};
 use coswitch_policies::{
     Bytes, Epoch, NodeId, Scatter,
     local::{ByKind, Waiting},
@@ -115,6 +115,9 @@ pub struct LaunchRequest {
     pub cwd: PathBuf,
     /// The umask of the ranks.
     pub umask: u32,
+    /// Whose the ranks and what they write are; `None`: root's.
+    #[serde(default)]
+    pub user: Option<JobUser>,
     /// The directory of `rank-N.out` and `rank-N.err`.
     pub output: PathBuf,
     pub wait: Wait,

@@ -29,7 +29,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use tracing::{debug, warn};
 
 use crate::{
-    pki::{Identity, PkiError, member_name},
+    pki::{self, Holder, Identity, PkiError},
     protocol::{DaemonEvent, HEARTBEAT, Request, VERSION},
     wire::{self, WireError},
 };
@@ -57,6 +57,8 @@ pub enum SessionError {
     Version,
     #[error("the daemon refuses this master: {0}")]
     Refused(String),
+    #[error("the peer is of this cluster, and not its head node")]
+    NotTheHead,
     #[error("a master of generation {0} asks, and one of generation {1} was here before")]
     Fenced(u64, u64),
 }
@@ -105,6 +107,9 @@ async fn greet(
 ) -> Result<server::TlsStream<TcpStream>, SessionError> {
     stream.set_nodelay(true)?;
     let mut stream = acceptor.accept(stream).await?;
+    if !pki::proves(stream.get_ref().1.peer_certificates(), Holder::Head) {
+        return Err(SessionError::NotTheHead);
+    }
     let asks = match wire::read(&mut stream).await? {
         Some(Request::Hello { version: VERSION, generation }) => generation,
         _ => return Err(SessionError::Version),
@@ -120,10 +125,10 @@ async fn greet(
     Ok(stream)
 }
 
-/// The head node's side: connects to a daemon and greets it, as the cluster's master of this generation. Also
+/// The head node's side: connects to the daemon of `node` and greets it, as the cluster's master of this generation. Also
 /// returns the daemon's incarnation.
 pub async fn connect(
-    address: std::net::SocketAddr,
+    (node, address): (NodeId, std::net::SocketAddr),
     identity: &Identity,
     generation: u64,
     limit: Duration,
@@ -134,7 +139,7 @@ pub async fn connect(
             // Not listening or not reachable yet, where it fails; the time-out below bounds this loop.
             if let Ok(stream) = TcpStream::connect(address).await {
                 let began = Instant::now();
-                match greet_daemon(&connector, stream, generation).await {
+                match greet_daemon(&connector, node, stream, generation).await {
                     // The daemon hangs up on a head node that is stopped meanwhile.
                     Err(_) if began.elapsed() > HANDSHAKE_LIMIT => {}
                     result => return result,
@@ -148,11 +153,12 @@ pub async fn connect(
 
 async fn greet_daemon(
     connector: &TlsConnector,
+    node: NodeId,
     stream: TcpStream,
     generation: u64,
 ) -> Result<(u64, client::TlsStream<TcpStream>), SessionError> {
     stream.set_nodelay(true)?;
-    let mut stream = connector.connect(member_name(), stream).await?;
+    let mut stream = connector.connect(Holder::Node(node).server_name(), stream).await?;
     wire::write(&mut stream, &Request::Hello { version: VERSION, generation }).await?;
     match wire::read(&mut stream).await? {
         Some(DaemonEvent::Welcome { incarnation, .. }) => Ok((incarnation, stream)),

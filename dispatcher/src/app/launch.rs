@@ -32,7 +32,8 @@ impl App {
     /// What is to be sent where.
     pub(crate) fn parcel(&self, job: JobId) -> Parcel {
         let path = self.launch.command.first().map(PathBuf::from).unwrap_or_default();
-        Parcel { job, path, placement: self.launch.placement.clone(), life: self.life }
+        let LaunchSpec { placement, user, .. } = &self.launch;
+        Parcel { job, path, placement: placement.clone(), life: self.life, user: user.clone() }
     }
 
     /// Whether the program is on its way: [`Output::Send`] is void otherwise.
@@ -65,7 +66,7 @@ impl App {
 
 impl From<LaunchSpec> for LaunchRequest {
     fn from(spec: LaunchSpec) -> Self {
-        let LaunchSpec { name, placement, command, env, cwd, umask, output, wait, park, .. } = spec;
-        Self { name, placement, command, env, cwd, umask, output, wait, park, life: 0, program: None }
+        let LaunchSpec { name, placement, command, env, cwd, umask, user, output, wait, park, .. } = spec;
+        Self { name, placement, command, env, cwd, umask, user, output, wait, park, life: 0, program: None }
     }
 }

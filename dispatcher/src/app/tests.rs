@@ -30,6 +30,7 @@ fn launch(nodes: u32) -> LaunchSpec {
         env: Vec::new(),
         cwd: "/".into(),
         umask: 0o022,
+        user: None,
         output: "/".into(),
         wait: Wait::default(),
         park: Park::default(),

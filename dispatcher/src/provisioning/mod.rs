@@ -177,6 +177,8 @@ pub struct Installed {
     pub launcher: PathBuf,
     /// The library `libcoswitch_fi.so`.
     pub driver: PathBuf,
+    /// The library `libcoswitch_criu.so`, in the same directory.
+    pub preload: PathBuf,
 }
 
 impl Installed {

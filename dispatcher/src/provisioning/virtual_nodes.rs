@@ -13,7 +13,7 @@ use std::{
 use coswitch_daemon::{
     cgroup::Hierarchies,
     node::{self, NodeConfig, VirtualLink},
-    pki::{Authority, Identity},
+    pki::{Authority, Holder, Identity},
     process::Process,
     processors,
     serve::NAMESPACE,
@@ -110,13 +110,16 @@ impl Provisioning for VirtualNodes {
         virtual_net::enter_head()?;
         let authority = Authority::new()?;
         let nodes = request.daemons.nodes.clone();
-        let config = |node| Ok::<_, ProvisioningError>(configure(request, node, authority.member()?));
+        let config = |node: &NodeSpec| {
+            let identity = authority.certify(Holder::Node(node.node))?;
+            Ok::<_, ProvisioningError>(configure(request, node, identity))
+        };
         let configs = nodes.iter().map(config).collect::<Result<Vec<_>, _>>()?;
         let (daemon, logs) = (request.daemons.installed.daemon.clone(), request.daemons.logs.clone());
         let programs = Programs { daemon, logs, configs };
         let (daemons, keeps) = (Mutex::default(), request.daemons.resumes);
         let mut started =
-            Self { identity: authority.member()?, nodes, daemons, programs, standing: false, keeps };
+            Self { identity: authority.certify(Holder::Head)?, nodes, daemons, programs, standing: false, keeps };
         let mut starting = Vec::new();
         for config in &started.programs.configs {
             starting.push(started.programs.spawn(config)?);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use coswitch_daemon::{
-    protocol::{AppRequest, Checksum, Checksummer, ReceiveRequest, SentProgram},
+    protocol::{AppRequest, Checksum, Checksummer, JobUser, ReceiveRequest, SentProgram},
     session::awake,
 };
 use coswitch_policies::{
@@ -56,6 +56,8 @@ pub(crate) struct Parcel {
     /// The node of each rank.
     pub(crate) placement: Vec<NodeId>,
     pub(crate) life: u32,
+    /// With whose rights it is read; `None`: root's.
+    pub(crate) user: Option<JobUser>,
 }
 
 /// A program on its way. It is given up where this is dropped.
@@ -90,7 +92,7 @@ impl Sessions {
         parcel: &Parcel,
         on_progress: impl Fn(),
     ) -> Result<(SentProgram, Report), SendError> {
-        let program = Arc::new(Program::open(&parcel.path).await?);
+        let program = Arc::new(Program::open(&parcel.path, parcel.user.clone()).await?);
         let mut is_first = true;
         loop {
             let _turn = self.launching.lock().await;
@@ -205,11 +207,12 @@ struct Program {
 }
 
 impl Program {
-    async fn open(path: &Path) -> Result<Self, SendError> {
+    async fn open(path: &Path, user: Option<JobUser>) -> Result<Self, SendError> {
         let path = path.to_owned();
         blocking(move || {
             let read = || {
-                let file = File::open(&path)?;
+                let open = || File::open(&path);
+                let file = user.as_ref().map_or_else(open, |user| user.act(open))?;
                 let bytes = file.metadata()?.len();
                 let mut checksummer = Checksummer::default();
                 for fragment in 0..fragments(bytes) {

@@ -324,6 +324,10 @@ pub struct JobPart {
     /// The partition in which the job runs, where `scheduler.partitions` has some; the first one if left out.
     #[serde(default)]
     pub partition: Option<Leaf<String>>,
+    /// The user whose job it is, by name or number: its ranks have the rights of that user alone. Root's if
+    /// left out.
+    #[serde(default)]
+    pub user: Option<Leaf<String>>,
     /// How a rank of this job waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,

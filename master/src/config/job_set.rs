@@ -26,7 +26,10 @@ use coswitch_policies::{
 use coswitch_report::words::span;
 use serde::{Deserialize, Serialize};
 
-use super::choice::{Encryption, ParkMethod};
+use super::{
+    choice::{Encryption, ParkMethod},
+    owner::Owner,
+};
 
 /// The most nodes of a cluster.
 pub const NODES_MAX: u32 = 64;
@@ -229,6 +232,9 @@ pub struct Job {
     /// It is ended when it has run for so long.
     #[serde(default)]
     pub time_limit: Option<Duration>,
+    /// Whose it is; `None`: root's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
     /// How its ranks wait for messages.
     pub wait: Wait,
     /// Jobs of the highest priority take turns; the others wait, or run beside them.

@@ -23,11 +23,14 @@ const KERNEL: (u32, u32) = (5, 16);
 /// Rings and slabs of a few small jobs.
 const SHM_LEAST: Bytes = Bytes::mib(128);
 const SHM_GOOD: Bytes = Bytes::mib(1024);
-/// The capabilities for dumping, namespaces, cgroups and links, with their numbers in `linux/capability.h`.
-const CAPABILITIES: [(u32, &str); 7] = [
+/// The capabilities for dumping, for ranks of other users, namespaces, cgroups and links, with their numbers in `linux/capability.h`.
+const CAPABILITIES: [(u32, &str); 10] = [
+    (0, "CHOWN"),
     (1, "DAC_OVERRIDE"),
     (5, "KILL"),
+    (6, "SETGID"),
     (7, "SETUID"),
+    (8, "SETPCAP"),
     (12, "NET_ADMIN"),
     (19, "SYS_PTRACE"),
     (21, "SYS_ADMIN"),

@@ -31,6 +31,7 @@ use super::metrics;
 use crate::{
     accounts::{By, Filter, View},
     api::{Refusal, Reply, Request, Submission, User},
+    config::Owner,
     engine::Ask,
 };
 
@@ -95,7 +96,21 @@ async fn jobs(State(api): State<Api>, from: From, Query(Which { all }): Query<Wh
     api.ask(from, Request::Jobs { all }).await
 }
 
-async fn submit(State(api): State<Api>, from: From, Json(jobs): Json<Vec<Submission>>) -> Response {
+async fn submit(State(api): State<Api>, from: From, Json(mut jobs): Json<Vec<Submission>>) -> Response {
+    let ConnectInfo(Peer(Some(user))) = from else { return refused(&unknown_user()) };
+    if user != User::ROOT {
+        // What the client says of them counts only where it is the same user.
+        let found = tokio::task::spawn_blocking(move || Owner::named(&user.0.to_string())).await;
+        let owner = match found.map_err(|error| error.to_string()).flatten() {
+            Ok(owner) => owner,
+            Err(why) => return refused(&Refusal::NotServed { user: user.0, why }),
+        };
+        for Submission { job, .. } in &mut jobs {
+            if User::of(job, user) == user {
+                job.owner.clone_from(&owner);
+            }
+        }
+    }
     api.ask(from, Request::Submit(jobs)).await
 }
 
@@ -198,7 +213,7 @@ async fn upgrade(State(api): State<Api>, from: From, Json(asked): Json<Upgrade>)
 async fn events(State(api): State<Api>, ConnectInfo(peer): From) -> Response {
     // They tell of all jobs.
     if peer.0 != Some(User::ROOT) {
-        return refused(&Refusal::NotServed { user: peer.0.map_or(u32::MAX, |user| user.0) });
+        return refused(&Refusal::OnlyRoot { user: peer.0.map_or(u32::MAX, |user| user.0) });
     }
     let lines = futures_util::stream::unfold(api.events.subscribe(), |mut events| async {
         loop {

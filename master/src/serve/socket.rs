@@ -1,9 +1,12 @@
 //! The socket of a cluster: one at a time listens there, and nothing stays behind of one that was killed.
 
 use std::{
-    fs::File,
+    fs::{File, Permissions, set_permissions},
     io,
-    os::unix::net::{UnixListener, UnixStream},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
     path::{Path, PathBuf},
 };
 
@@ -13,6 +16,10 @@ use thiserror::Error;
 
 /// Where `coswitch serve` listens unless it is told otherwise.
 pub const DEFAULT: &str = "/run/coswitch/serve.sock";
+
+/// All may ask, and pass through the directory, which they cannot list.
+const OF_ALL: u32 = 0o666;
+const PASSABLE: u32 = 0o711;
 
 #[derive(Debug, Error)]
 pub enum SocketError {
@@ -42,6 +49,9 @@ impl Socket {
         let failed = |cause: io::Error| SocketError::Io { path: path.clone(), cause };
         if let Some(parent) = path.parent().filter(|parent| *parent != Path::new("")) {
             private::create_dir_all(parent).map_err(failed)?;
+            if Path::new(DEFAULT).parent() == Some(parent) {
+                set_permissions(parent, Permissions::from_mode(PASSABLE)).map_err(failed)?;
+            }
         }
         let lock = private::create_or_open(&path.with_extension("lock")).map_err(failed)?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
@@ -53,6 +63,8 @@ impl Socket {
             Err(_) => {}
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
+        // Who asks the kernel says, and what they may.
+        set_permissions(&path, Permissions::from_mode(OF_ALL)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Self { path, listener, _lock: lock })
     }

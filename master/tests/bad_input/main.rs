@@ -113,6 +113,8 @@ const CASES: &[Case] = cases![
         line 13, "jobs[0].priority", ["not a whole number from -1000 to 1000"];
     "half a priority": "count: 2" => "priority: 0.5",
         line 13, "jobs[0].priority", ["not a whole number from -1000 to 1000"];
+    "a job of a user that the machine does not know": "count: 2" => "user: no-such-user",
+        line 13, "jobs[0].user", ["this machine has no user `no-such-user`", "getent passwd"];
     // Words.
     "an unknown policy": "policy: hybrid" => "policy: hibrid",
         line 6, "scheduler.policy", ["did you mean `hybrid`?"];

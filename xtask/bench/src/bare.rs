@@ -70,6 +70,7 @@ impl Plan<'_> {
             env: std::env::vars().chain(own).collect(),
             cwd: self.dir.to_path_buf(),
             umask: 0o022,
+            user: None,
             log: self.dir.join(format!("launcher-{}.log", self.rank)),
         };
         Ok((Arc::new(Segment::create(segment, &SegmentSpec::new(self.world, vec![self.rank]))?), spec))

@@ -235,6 +235,7 @@ impl<'a> Tree<'a> {
             work_dir: writer.work_dir(),
             arena: Some(self.arena.clone()),
             stays: false,
+            confined: false,
             timeout: PATIENCE,
         };
         let began = Instant::now();

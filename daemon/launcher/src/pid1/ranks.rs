@@ -22,6 +22,8 @@ use nix::{
     unistd::{Pid, setsid},
 };
 
+use super::user::{self, Becoming};
+
 /// Starts one rank; returns its process id and the launcher's end of its PMI socket.
 pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixStream), String> {
     let (ours, theirs) = UnixStream::pair().map_err(|error| format!("make a PMI socket: {error}"))?;
@@ -29,18 +31,26 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
         OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&spec.segment);
     let segment = segment.map_err(|error| format!("open {}: {error}", spec.segment.display()))?;
     let (program, arguments) = spec.command.split_first().ok_or("run an empty command")?;
-    let mut command = Command::new(spec.program.as_deref().unwrap_or(Path::new(program)));
+    let opened = open_sent(spec).map_err(|error| format!("open {program}: {error}"))?;
+    let sent = opened.as_ref().map(|(_, link)| Path::new(link)).or(spec.program.as_deref());
+    let mut command = Command::new(sent.unwrap_or(Path::new(program)));
     command
         .arg0(program)
         .args(arguments)
         .env_clear()
         .envs(environment(spec, rank, &theirs, &segment))
-        .current_dir(&spec.cwd)
         .stdin(Stdio::null())
-        .stdout(output(&rank.stdout)?)
-        .stderr(output(&rank.stderr)?);
+        .stdout(output(spec, &rank.stdout)?)
+        .stderr(output(spec, &rank.stderr)?);
+    let becoming = match &spec.user {
+        Some(user) => Some(Becoming::new(user, &spec.cwd).map_err(|error| format!("name its directory: {error}"))?),
+        None => {
+            command.current_dir(&spec.cwd);
+            None
+        }
+    };
     let (inherited, user_umask) = ([theirs.as_raw_fd(), segment.as_raw_fd()], spec.umask);
-    // SAFETY: between fork and exec the closure makes five system calls and touches no lock and no heap. The
+    // SAFETY: between fork and exec the closure makes system calls alone and touches no lock and no heap. The
     // descriptors are open then, because `theirs` and `segment` live until after the spawn.
     unsafe {
         command.pre_exec(move || {
@@ -53,7 +63,8 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
             inherited.into_iter().try_for_each(|fd| match libc::fcntl(fd, libc::F_SETFD, 0) {
                 -1 => Err(io::Error::last_os_error()),
                 _ => Ok(()),
-            })
+            })?;
+            becoming.as_ref().map_or(Ok(()), Becoming::carry_out)
         });
     }
     let child =
@@ -62,13 +73,23 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
     Ok((Pid::from_raw(pid), ours))
 }
 
-fn output(path: &Path) -> Result<File, String> {
-    append_to(path).map_err(|error| format!("open {}: {error}", path.display()))
+fn output(spec: &LauncherSpec, path: &Path) -> Result<File, String> {
+    append_to(spec, path).map_err(|error| format!("open {}: {error}", path.display()))
 }
 
-/// Opens a file that only this user may read, and not through a link that somebody has put in its place.
-pub(super) fn append_to(path: &Path) -> io::Result<File> {
+/// Opens a file that only the user of the ranks may read, and not through a link that somebody has put in its
+/// place.
+pub(super) fn append_to(spec: &LauncherSpec, path: &Path) -> io::Result<File> {
+    if let Some(user) = &spec.user {
+        return user::append_as(user, path);
+    }
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// A program that was sent lies where only the daemon's user can get.
+fn open_sent(spec: &LauncherSpec) -> io::Result<Option<(File, String)>> {
+    let path = spec.user.as_ref().and(spec.program.as_deref());
+    path.map(user::open_program).transpose()
 }
 
 /// The user's environment, without the variables of other launchers and with those of the driver and of PMI.

@@ -104,6 +104,7 @@ impl Setup {
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
             cwd: self.dir.path().into(),
             umask: 0o022,
+            user: None,
             log: self.path("launcher.log"),
         };
         (Arc::new(segment), spec)

@@ -70,6 +70,7 @@ fn dump(criu: &Criu, group: &Group, setup: &Setup, node: &mut Node, cycle: usize
         images_dir: setup.path(&format!("images-{cycle}")),
         work_dir: setup.path(&format!("work-{cycle}")),
         stays: false,
+        confined: false,
         timeout: TIMEOUT,
     };
     criu.dump(&request).unwrap_or_else(|error| panic!("cycle {cycle}: {error}"));
@@ -85,6 +86,7 @@ fn restore(criu: &Criu, group: &Group, setup: &Setup, node: &mut Node, cycle: us
         outputs: Vec::new(),
         arena: None,
         leave_stopped: true,
+        user: None,
         timeout: TIMEOUT,
     };
     let restored = criu.restore(&request).unwrap_or_else(|error| panic!("cycle {cycle}: {error}"));

@@ -21,7 +21,7 @@ use std::{
 
 use coswitch_daemon::{
     node::{NodeConfig, Tier},
-    pki::{Authority, Identity},
+    pki::{Authority, Holder, Identity},
     proc_text,
     serve::Ready,
 };
@@ -138,9 +138,12 @@ impl Provisioning for Hosts {
         let authority = Authority::new()?;
         let parts = Parts::of(&request.daemons.installed).map_err(failed("read the programs of coswitch"))?;
         let nodes = request.daemons.nodes.clone();
-        let config = |spec| Ok::<_, ProvisioningError>(configure(request, &parts, spec, authority.member()?));
+        let config = |spec: &NodeSpec| {
+            let identity = authority.certify(Holder::Node(spec.node))?;
+            Ok::<_, ProvisioningError>(configure(request, &parts, spec, identity))
+        };
         let configs = nodes.iter().map(config).collect::<Result<Vec<_>, _>>()?;
-        let identity = authority.member()?;
+        let identity = authority.certify(Holder::Head)?;
         let programs = Programs { parts, logs: request.daemons.logs.clone(), configs };
         let (parts, logs, configs) = (&programs.parts, &programs.logs, programs.configs.iter().cloned());
         let outcomes = ssh::for_each(request.hosts.iter().zip(configs).collect(), |(host, mut config)| {

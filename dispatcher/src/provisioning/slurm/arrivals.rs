@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 use coswitch_daemon::{
     home::{self, Home, Line, Said},
     node::NodeConfig,
-    pki::{Authority, Identity},
+    pki::{Authority, Holder, Identity},
 };
 
 use super::Daemon;
@@ -57,8 +57,8 @@ impl Arrivals {
         listener.set_nonblocking(true).map_err(failed(act))?;
         let port = listener.local_addr().map_err(failed(act))?.port();
         let addresses = home::addresses(port).map_err(failed("find the addresses of this machine"))?;
-        let home = Home { addresses, identity: authority.member()? };
-        let (server, waiting) = (authority.member()?, Arc::new(Mutex::new(configs)));
+        let home = Home { addresses, identity: authority.certify(Holder::Arriving)? };
+        let (server, waiting) = (authority.certify(Holder::Head)?, Arc::new(Mutex::new(configs)));
         let (sender, arrivals) = mpsc::channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);

@@ -27,7 +27,7 @@ use std::{
 use coswitch_daemon::{
     home,
     node::NodeConfig,
-    pki::{Authority, Identity},
+    pki::{Authority, Holder, Identity},
     private,
     serve::Ready,
 };
@@ -122,7 +122,7 @@ impl Provisioning for Slurm {
         let authority = Authority::new()?;
         let mut configs = BTreeMap::new();
         for (spec, host) in daemons.nodes.iter().zip(&allocation.hosts) {
-            configs.insert(host.clone(), configure(request, spec, authority.member()?));
+            configs.insert(host.clone(), configure(request, spec, authority.certify(Holder::Node(spec.node))?));
         }
         let steps = Steps {
             job: allocation.job,
@@ -130,7 +130,7 @@ impl Provisioning for Slurm {
             program: daemons.installed.daemon.clone(),
         };
         let mut starting = Self {
-            identity: authority.member()?,
+            identity: authority.certify(Holder::Head)?,
             nodes: daemons.nodes.clone(),
             steps,
             daemons: Vec::new(),

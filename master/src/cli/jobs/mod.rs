@@ -15,6 +15,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::anyhow;
 use coswitch_policies::JobId;
+use nix::unistd::geteuid;
 
 pub(crate) use cancel::CancelCommand;
 pub(crate) use cat::CatCommand;
@@ -108,6 +109,9 @@ pub(super) fn with_environment(job: &mut Job) {
         Some((name.into_string().ok()?, value.into_string().ok()?))
     };
     let mut environment: BTreeMap<String, String> = std::env::vars_os().filter_map(text).collect();
+    if let Some(owner) = job.owner.as_ref().filter(|_| geteuid().is_root()) {
+        environment = owner.environment(environment);
+    }
     environment.append(&mut job.env);
     job.env = environment;
 }

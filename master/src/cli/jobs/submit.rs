@@ -170,6 +170,7 @@ impl SubmitCommand {
             cwd,
             alone: self.alone,
             time_limit: None,
+            owner: None,
             wait: Wait::default(),
             priority: 0,
             group: None,

@@ -16,6 +16,7 @@ use crate::config::{
     file::JobPart,
     job_set::{ClusterConfig, JOBS_MAX, Job, NAME_HELP, RANKS_MAX, Settings, TimeLimits, is_job_name},
     leaf::{Leaf, Priority},
+    owner::Owner,
     problem::{Problem, nearest},
     tree::span_at,
 };
@@ -91,6 +92,7 @@ impl Reader {
             cwd: self.cwd(&field("cwd"), part, context.base),
             alone: self.optional(&field("alone"), part.alone.as_ref()),
             time_limit: self.limit(&field("time_limit"), part.time_limit.as_ref()),
+            owner: self.owner(&field("user"), part.user.as_ref()),
             wait: self.optional(&field("wait"), part.wait.as_ref()).unwrap_or(wait),
             priority: self
                 .optional(&field("priority"), part.priority.as_ref())
@@ -99,6 +101,15 @@ impl Reader {
             // A partition is a queue of its name, and a group.
             queue: part.queue.as_ref().or(part.partition.as_ref()).map(|leaf| leaf.text().to_owned()),
         }
+    }
+
+    fn owner(&mut self, field: &str, leaf: Option<&Leaf<String>>) -> Option<Owner> {
+        let leaf = leaf?;
+        Owner::named(leaf.text().trim()).unwrap_or_else(|why| {
+            let problem = Problem::new(field, leaf.span(), why);
+            self.refuse(problem.help("name a user as `getent passwd` lists them, or by number"));
+            None
+        })
     }
 
     /// The jobs that `part` follows; `numbers` are those above it.

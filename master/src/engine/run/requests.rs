@@ -77,8 +77,15 @@ impl Run {
 
     fn submit(&mut self, user: User, jobs: Vec<Submission>) -> Result<Reply, Refusal> {
         if user != User::ROOT {
-            // The nearer reason first: it will be there when jobs of other users are run, too.
-            return Err(self.closed_to(user, &jobs).unwrap_or(Refusal::NotServed { user: user.0 }));
+            for (number, Submission { job, .. }) in (1..).zip(&jobs) {
+                may_bring(user, job).map_err(|why| {
+                    let name = job.name.clone();
+                    Refusal::BadJob { number, name, why }
+                })?;
+            }
+            if let Some(closed) = self.closed_to(user, &jobs) {
+                return Err(closed);
+            }
         }
         let (living, most) = (self.living_jobs(), JOBS_MAX as usize);
         if living + jobs.len() > most {
@@ -181,6 +188,7 @@ impl Run {
         let taken = self.forgotten.is_some() || self.jobs.values().any(|other| other.name == job.name);
         let name = if taken { format!("{}-{}", job.name, id.0) } else { job.name.clone() };
         self.jobs.insert(id, Job { id, name, arrival: self.now, ..job });
+        let user = User::of(&self.jobs[&id], user);
         let record = Record { user, submitted: self.now, time_limit, after, ..Record::default() };
         self.records.insert(id, record);
         self.keep(id);
@@ -290,4 +298,13 @@ impl Run {
             self.release(&followers);
         }
     }
+}
+
+/// Whether an ordinary user may bring that job, and why not.
+fn may_bring(user: User, job: &Job) -> Result<(), String> {
+    if job.owner.is_none() || User::of(job, user) != user {
+        return Err(format!("user {} submits jobs of their own alone", user.0));
+    }
+    // Jobs of a higher priority end the turns of others.
+    if job.priority > 0 { Err("only root gives a priority above 0".into()) } else { Ok(()) }
 }

@@ -108,7 +108,7 @@ impl Run {
             outlook,
             group: self.group_of(job),
             opens: self.scheduler.node_wait(self.now, job).and_then(|wait| wait.hours()),
-            output: self.settings.out.join(&spec.name),
+            output: self.output_of(spec),
         }
     }
 

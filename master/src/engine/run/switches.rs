@@ -1,6 +1,6 @@
 //! Carries out switches: orders to dispatchers, and the journal's account of them.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use coswitch_dispatcher::protocol::{LaunchSpec, Order, StepDone, SwitchStep};
 use coswitch_policies::{
@@ -10,7 +10,7 @@ use coswitch_policies::{
 use coswitch_report::journal::Event;
 
 use super::{Output, Run};
-use crate::api::SwitchStatus;
+use crate::{api::SwitchStatus, config::Job};
 
 /// A switch under way, and the bytes it has moved so far.
 pub(super) struct SwitchUnderWay {
@@ -130,11 +130,22 @@ impl Run {
         self.outputs.push(Output::Launch(job, Box::new(launch)));
     }
 
+    /// The directory of what a job writes: of the run, or, where users bring jobs, a user's own.
+    pub(super) fn output_of(&self, job: &Job) -> PathBuf {
+        match &job.owner {
+            Some(_) if self.settings.standing => job.cwd.join(format!("coswitch-{}", job.name)),
+            _ => self.settings.out.join(&job.name),
+        }
+    }
+
     /// A rank has the environment and umask of `coswitch run`, as under any MPI launcher, and what the run
     /// file adds.
     pub(super) fn launch_spec(&self, job: JobId, placement: &Placement) -> LaunchSpec {
         let job = &self.jobs[&job];
         let mut env = self.settings.environment.clone();
+        if let Some(owner) = job.owner.as_ref().filter(|_| !self.settings.standing) {
+            env = owner.environment(env);
+        }
         env.extend(job.env.clone());
         let mut command = vec![job.program.display().to_string()];
         command.extend(job.arguments.iter().cloned());
@@ -145,7 +156,8 @@ impl Run {
             env: env.into_iter().collect(),
             cwd: job.cwd.clone(),
             umask: self.settings.umask,
-            output: self.settings.out.join(&job.name),
+            user: job.owner.as_ref().map(|owner| owner.ids.clone()),
+            output: self.output_of(job),
             wait: job.wait,
             park: self.park,
             delivery: job.delivery,

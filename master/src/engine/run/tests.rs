@@ -41,6 +41,7 @@ fn job(id: u32, mib: u64, arrival_ms: u64) -> Job {
         cwd: "/".into(),
         alone: None,
         time_limit: None,
+        owner: None,
         wait: Wait::Block,
         priority: 0,
         group: None,

@@ -44,6 +44,7 @@ fn job(id: u32, work: Work) -> Job {
         priority: 0,
         group: None,
         queue: None,
+        owner: None,
         wait: Wait::Block,
     }
 }

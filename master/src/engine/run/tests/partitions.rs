@@ -1,5 +1,6 @@
 //! Partitions: whose jobs they take, and which jobs go first.
 
+use coswitch_dispatcher::protocol::JobUser;
 use coswitch_policies::spaceshare::{
     layout::{Daytime, Layout, QueueUser},
     sharing::NodeSets,
@@ -9,7 +10,7 @@ use super::{
     requests::{asked_by, submission, submit},
     *,
 };
-use crate::api::Submission;
+use crate::{api::Submission, config::Owner};
 
 const ALICE: User = User(1000);
 const BOB: User = User(1001);
@@ -32,6 +33,15 @@ fn to(partition: &str) -> Submission {
     Submission { job, ..submission(60) }
 }
 
+fn owned(user: User, partition: &str) -> Submission {
+    let User(number) = user;
+    let ids = JobUser { uid: number, gid: number, groups: Vec::new() };
+    let owner = Owner { name: number.to_string(), ids, home: "/".into(), shell: "/bin/sh".into() };
+    let mut submission = to(partition);
+    submission.job.owner = Some(owner);
+    submission
+}
+
 fn submit_as(user: User, jobs: Vec<Submission>) -> Input {
     asked_by(user, Request::Submit(jobs))
 }
@@ -41,16 +51,22 @@ fn a_partition_refuses_users_that_are_not_its_own_and_names_them() {
     let mut run = partitions();
     let closed = "refused: job 2 of the submission, `job-0`: the partition `own` takes jobs of these users \
                   alone: alice; none of them was submitted";
-    let not_served = |user| format!("refused: {}", crate::api::Refusal::NotServed { user });
+    let refused = |why| format!("refused: job 1 of the submission, `job-0`: {why}; none of them was submitted");
+    let foreign = refused("user 1001 submits jobs of their own alone");
+    let urgent = refused("only root gives a priority above 0");
+    let mut first = owned(ALICE, "own");
+    first.job.priority = 1;
     story(
         &mut run,
         &[
             (0, Input::Due, ""),
-            (10, submit_as(BOB, vec![to("any"), to("own")]), closed),
-            // Of no user but root, as yet.
-            (20, submit_as(BOB, vec![to("any")]), &not_served(BOB.0)),
-            (30, submit_as(ALICE, vec![to("own")]), &not_served(ALICE.0)),
-            (40, submit(vec![to("own")]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (10, submit_as(BOB, vec![owned(BOB, "any"), owned(BOB, "own")]), closed),
+            (20, submit_as(BOB, vec![owned(ALICE, "any")]), &foreign),
+            (30, submit_as(BOB, vec![to("any")]), &foreign),
+            (40, submit_as(ALICE, vec![first]), &urgent),
+            (50, submit_as(BOB, vec![owned(BOB, "any")]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (60, submit_as(ALICE, vec![owned(ALICE, "own")]), "submitted job-1; accepted job-1 job-0-1"),
+            (70, submit(vec![to("own")]), "submitted job-2; accepted job-2 job-0-2"),
         ],
     );
 }

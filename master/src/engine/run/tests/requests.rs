@@ -375,7 +375,7 @@ fn who_asks_wrongly_is_told_why_and_nothing_changes() {
         (asked(Request::Wait(JobId(9))), "there is no job-9"),
         (asked_by(ALICE, Request::Cancel(JobId(0))), "there is no job-0"),
         (asked_by(ALICE, Request::Why(JobId(0))), "there is no job-0"),
-        (asked_by(ALICE, Request::Submit(vec![submission(1)])), "jobs of user 1000 cannot be run"),
+        (asked_by(ALICE, Request::Submit(vec![submission(1)])), "user 1000 submits jobs of their own alone"),
     ] {
         let refusal = refused(&mut run, input);
         assert!(refusal.contains(part), "{refusal}");
