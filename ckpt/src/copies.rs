@@ -14,8 +14,8 @@ use crate::files;
 use crate::manifest::{self, Checksum, Damage, Manifest};
 use crate::private;
 use crate::reservations::Reservation;
-use crate::snapshot::{Moved, Snapshot, SnapshotWriter};
-use crate::store::{COPIES, PREFIX, Store, StoreError, plain, remove_dir};
+use crate::snapshot::{Moved, PREFIX, Snapshot, SnapshotWriter};
+use crate::store::{COPIES, Store, StoreError, plain, remove_dir};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -216,7 +216,7 @@ impl CopyWriter {
         files::write_durably(&self.unfinished.join(INDEX), &index)?;
         fs::rename(&self.unfinished, &self.dir).map_err(io)?;
         self.is_finished = true;
-        files::sync_dir(self.dir.parent().expect("an epoch belongs to an application"))
+        files::sync(self.dir.parent().expect("an epoch belongs to an application"))
     }
 }
 
@@ -402,18 +402,12 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// Makes the files of a snapshot with this manifest; the writer has just begun.
+    /// Makes the files of a snapshot with this manifest, which [`Store::read_manifest`] has read; the writer
+    /// has just begun.
     ///
     /// # Errors
-    /// Where the manifest is damaged or of another snapshot, or the disk refuses them.
-    pub fn begin(writer: SnapshotWriter, manifest: &[u8], id: &CopyId) -> Result<Returning, SnapshotError> {
-        let damaged = |damage| SnapshotError::Damaged { dir: writer.dir().to_owned(), damage };
-        let manifest = Manifest::decode(manifest).map_err(damaged)?;
-        let identity = &manifest.identity;
-        if (&identity.application, identity.epoch) != (&id.application, id.epoch) {
-            let text = format!("it is of epoch {} of {}", identity.epoch, identity.application);
-            return Err(damaged(Damage::Malformed(text)));
-        }
+    /// Where the disk refuses them.
+    pub fn begin(writer: SnapshotWriter, manifest: Manifest) -> Result<Returning, SnapshotError> {
         let mut chunks = Chunks::of(writer.dir(), &manifest)?;
         chunks.create_files()?;
         Ok(Returning { writer, manifest, chunks })
@@ -439,9 +433,9 @@ impl Returning {
     /// Reads what the daemon has stored of the application, once all chunks are here.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// Where it cannot be read, or is not what was sealed.
     pub fn part(&self) -> Result<Vec<u8>, SnapshotError> {
-        files::read_bounded(&self.writer.part_path(), INDEX_BYTES_MAX)
+        Ok(self.writer.came(&self.manifest).part()?.unwrap_or_default())
     }
 
     /// Compares every byte with what was sealed once, and makes the snapshot valid here. Returns its size.
@@ -463,7 +457,8 @@ impl Returning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{FileRecord, Identity, Origin};
+    use crate::keys::{ClusterKey, Sealing};
+    use crate::manifest::{Identity, Origin};
     use std::time::{Duration, SystemTime};
 
     const SIZES: [u64; 3] = [CHUNK_BYTES + 17, 0, 2 * CHUNK_BYTES - 5];
@@ -472,25 +467,26 @@ mod tests {
         CopyId { application: "job-3".into(), owner: 1, epoch: 7 }
     }
 
-    /// A sealed snapshot of plain files.
+    fn sealing(dir: &Path, owner: &str) -> Sealing {
+        Sealing::new(ClusterKey::from([7; 32]), owner.to_owned(), dir.to_owned())
+    }
+
+    fn open(dir: &tempfile::TempDir, name: &str) -> Store {
+        Store::open(&dir.path().join(name), sealing(dir.path(), name)).unwrap()
+    }
+
+    /// A sealed snapshot of a few files.
     fn sealed(store: &Store) -> Snapshot {
         let CopyId { application, epoch, .. } = id();
-        let writer = store.begin(&application, epoch, SystemTime::UNIX_EPOCH).unwrap();
-        let files = SIZES.iter().enumerate().map(|(number, bytes)| {
+        let mut writer = store.begin(&application, epoch, SystemTime::UNIX_EPOCH).unwrap();
+        for (number, bytes) in SIZES.iter().enumerate() {
             let contents: Vec<u8> = (0..*bytes).map(|at| (at * 31 + number as u64) as u8).collect();
-            let name = format!("images/{number}");
-            private::write(&writer.dir().join(&name), &contents).unwrap();
-            FileRecord { name, bytes: *bytes, checksum: Checksum::of(&contents) }
-        });
-        let manifest = Manifest {
-            identity: Identity { application: application.clone(), epoch, created_unix_ms: 0 },
-            origin: Origin { criu: String::new(), kernel: String::new(), root: 1, dump_took: Duration::ZERO },
-            segment: None,
-            program: None,
-            outputs: Vec::new(),
-            files: files.collect(),
-        };
-        writer.seal_as(&manifest, Moved::default()).unwrap();
+            private::write(&writer.images_dir().join(number.to_string()), &contents).unwrap();
+        }
+        writer.save_part(b"part").unwrap();
+        let origin =
+            Origin { criu: String::new(), kernel: String::new(), root: 1, dump_took: Duration::ZERO };
+        writer.seal(origin).unwrap();
         store.snapshot(&application, epoch).unwrap()
     }
 
@@ -508,15 +504,19 @@ mod tests {
     #[test]
     fn a_snapshot_comes_back_from_its_chunks_and_a_damaged_copy_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let stores: Vec<Store> =
-            ["own", "a", "b", "back"].map(|name| Store::open(&dir.path().join(name)).unwrap()).into();
+        let stores = ["own", "a", "b", "back"].map(|name| open(&dir, name));
         let snapshot = sealed(&stores[0]);
         copy(&snapshot, &stores[1], |chunk| chunk % 2 == 0);
         copy(&snapshot, &stores[2], |chunk| chunk % 2 == 1);
         let back = |damage: bool| {
             let writer = stores[3].begin("job-3", 7, SystemTime::UNIX_EPOCH).unwrap();
             let held: Vec<HeldCopy> = stores[1..3].iter().map(|store| store.copy(&id()).unwrap()).collect();
-            let returning = Returning::begin(writer, &held[0].manifest().unwrap(), &id()).unwrap();
+            let read = |owner| {
+                let bytes = held[0].manifest().unwrap();
+                stores[3].read_manifest(&bytes, ("job-3", 7), owner)
+            };
+            assert!(read("a").is_err(), "it is of another owner");
+            let returning = Returning::begin(writer, read("own").unwrap()).unwrap();
             assert_eq!(held[0].note, "note");
             for copy in &held {
                 for chunk in copy.chunks() {
@@ -528,12 +528,20 @@ mod tests {
                     returning.put(chunk, &bytes, checksum)?;
                 }
             }
-            returning.seal(Moved::default())
+            assert_eq!(returning.part().unwrap(), b"part");
+            returning.seal(Moved { part: Some(b"moved"), ..Moved::default() })
         };
         assert!(back(true).is_err());
         assert_eq!(stores[3].sealed_epochs("job-3").unwrap(), [] as [u64; 0]);
-        assert_eq!(back(false).unwrap(), SIZES.iter().sum::<u64>());
+        assert_eq!(back(false).unwrap(), snapshot.manifest().bytes());
         stores[3].verify("job-3", 7).unwrap();
+        let returned = stores[3].snapshot("job-3", 7).unwrap();
+        assert_eq!(returned.part().unwrap().unwrap(), b"moved");
+        let Identity { owner, .. } = &returned.manifest().identity;
+        assert_eq!(owner, "back");
+        // What was not changed is sealed as it was.
+        let contents = |snapshot: &Snapshot| fs::read(snapshot.dir().join("images/0")).unwrap();
+        assert!(contents(&returned) == contents(&snapshot));
 
         let chunks = stores[1].copies()[0].dir.join(CHUNKS);
         private::open_to_write(&chunks).unwrap().write_all_at(b"damaged", 99).unwrap();
@@ -544,9 +552,9 @@ mod tests {
     #[test]
     fn copies_take_space_of_the_store_and_are_dropped_by_epoch() {
         let dir = tempfile::tempdir().unwrap();
-        let own = Store::open(&dir.path().join("own")).unwrap();
+        let own = open(&dir, "own");
         let tier = crate::store::Tier { root: dir.path().join("small"), bytes_max: Some(20 << 20) };
-        let small = Store::with_tiers(vec![tier]).unwrap();
+        let small = Store::with_tiers(vec![tier], sealing(dir.path(), "small")).unwrap();
         let snapshot = sealed(&own);
         let (_, manifest) = snapshot.to_copy().unwrap();
         let full = |bytes| small.begin_copy(&CopyId { epoch: 8, ..id() }, &manifest, bytes, "");

@@ -44,6 +44,8 @@ pub struct DumpRequest {
     pub segment: Option<SegmentFile>,
     /// Must be missing or empty.
     pub images_dir: PathBuf,
+    /// The directory where the pages will be sealed; it exists, or is `images_dir`.
+    pub pages_dir: PathBuf,
     /// The directory for CRIU's log and statistics.
     pub work_dir: PathBuf,
     /// Takes the pages; without it CRIU writes them to its images itself, which takes longer.
@@ -176,7 +178,8 @@ impl Criu {
             return outcome(request, response, ended).map(|()| None);
         };
         let borrowed = Borrowed::of(pids).map_err(at(Path::new("/proc")))?;
-        let receiver = Receiver::new(arena, &request.images_dir, request.timeout + GRACE);
+        let dirs = [&*request.images_dir, &*request.pages_dir];
+        let receiver = Receiver::new(arena, dirs, request.timeout + GRACE);
         let (receiver, theirs) = receiver.map_err(at(&request.images_dir))?;
         let (asked, received) = std::thread::scope(|scope| {
             let pages = scope.spawn(|| receiver.receive(pids, &borrowed));

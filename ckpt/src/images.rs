@@ -4,7 +4,7 @@ use crate::image_file::{self, ImageError, RegularFile};
 use crate::private;
 use criu_sys::image::{DumpStatsEntry, RestoreStatsEntry};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -37,12 +37,6 @@ pub fn regular_files(images: &Path) -> Result<Vec<RegularFile>, ImagesError> {
     }
 }
 
-/// Whether the file of that name, relative to its snapshot, holds pages, which CRIU copies and does not
-/// interpret.
-pub(crate) fn holds_pages(name: &str) -> bool {
-    name.starts_with("images/pages-")
-}
-
 /// Repairs the periodic timers that a restore would leave disarmed; returns their number.
 pub fn repair_timers(images: &Path) -> Result<usize, ImagesError> {
     repair(images, |image| {
@@ -55,18 +49,6 @@ pub fn repair_timers(images: &Path) -> Result<usize, ImagesError> {
 /// changes.
 pub fn repair_proc_files(images: &Path, pids: &[i32]) -> Result<usize, ImagesError> {
     repair(images, |image| image_file::own_proc_files(image, pids))
-}
-
-/// Gives a directory that the processes use, and the files there that they have open or mapped, another path.
-pub fn rename_directory(images: &Path, from: &Path, to: &Path) -> Result<(), ImagesError> {
-    let path = images.join(FILES);
-    let (from, to) = (from.to_string_lossy(), to.to_string_lossy());
-    match read_as(&path, |image| image_file::renamed(image, &from, &to))? {
-        Some(image) => {
-            private::overwrite(&path).and_then(|mut file| file.write_all(&image)).map_err(at(&path))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Applies repairs (offset and new text) to CRIU's list of files; returns their number.

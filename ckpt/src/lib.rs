@@ -8,7 +8,7 @@
 //! Criu ─ dump ─┬▶ images ───┐
 //!              └▶ Memory ───┼─ SnapshotWriter ── seal ──▶ manifest: the snapshot is valid from here on
 //!  segment file, channels ──┘
-//! Snapshot ─ verify ─ load_segment ─▶ Criu ─ restore, pages ──▶ Restored, stopped ── resume ──▶ running
+//! Snapshot ─ open ─ load_segment ─▶ Criu ─ restore, pages ──▶ Restored, stopped ── resume ──▶ running
 //! ```
 //!
 //! | module | what it is |
@@ -18,8 +18,10 @@
 //! | [`pages`] | pages from CRIU to the arena, to a file, and back into a tree |
 //! | [`preflight`] | checks of files before a restore |
 //! | [`image_file`], [`images`] | CRIU's images: decoding (pure), and a directory of them |
+//! | [`keys`], `sealed` | the key of each file of a snapshot, and how a file is encrypted |
 //! | [`manifest`] | what a complete snapshot is; pure |
 //! | [`private`] | files that only this user may read, in directories that only it may change |
+//! | `plain` | CRIU's images in memory, while CRIU writes or reads them |
 //! | [`snapshot`], [`segment`], [`store`] | one snapshot, the segment's contents in it, and all snapshots |
 //! | [`copies`] | chunks of snapshots that other nodes own |
 //! | [`user`], [`theirs`] | whose a tree is, and files in directories that its user may change |
@@ -33,6 +35,7 @@ pub mod dump;
 pub mod image_file;
 pub mod images;
 pub mod kerndat;
+pub mod keys;
 pub mod manifest;
 pub mod pages;
 pub mod preflight;
@@ -50,16 +53,19 @@ mod error;
 mod files;
 mod options;
 mod parallel;
+mod plain;
 mod proc_mount;
 mod program;
 mod reservations;
+mod sealed;
 
 pub use criu::{Criu, LocateError};
 pub use criu_sys::forker;
 pub use dump::{DumpError, DumpReport, DumpRequest, TreeState};
 pub use error::SnapshotError;
+pub use keys::{ClusterKey, Sealing};
 pub use manifest::{Checksum, Damage, Identity, Manifest, Origin};
-pub use pages::{Arena, Memory};
+pub use pages::{Arena, Memory, SealedPages};
 pub use preflight::{ForeignOutput, OutputFile, SegmentFile};
 pub use programs::{Checksummer, ProgramError, ProgramWriter};
 pub use restore::{RestoreError, RestoreRequest, Restored, Retry};

@@ -5,7 +5,7 @@
 
 use crate::error::{SnapshotError, at};
 use crate::files;
-use crate::manifest::Checksum;
+use crate::keys::Hex32;
 use crate::private;
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -30,10 +30,12 @@ pub(crate) fn link_or_copy(program: &Path, copy: &Path) -> Result<(), SnapshotEr
     copy_file(program, copy).map_err(at(copy))
 }
 
-/// Puts the program that a snapshot has in its place, unless the same bytes are there.
-pub(crate) fn place(saved: &Path, checksum: Checksum, path: &Path) -> Result<(), SnapshotError> {
-    if files::hash(path).is_ok_and(|found| found == checksum) {
-        return Ok(());
+/// Puts the program that a snapshot has in its place, unless the same bytes are there. Returns false, and puts
+/// nothing there, where the snapshot has another program than that of the digest.
+pub(crate) fn place(saved: &Path, digest: Hex32, path: &Path) -> Result<bool, SnapshotError> {
+    let is_right = |path: &Path| files::digest(path).is_ok_and(|(_, found)| found == digest);
+    if is_right(path) {
+        return Ok(true);
     }
     let dir = path.parent().expect("it has a directory of its own");
     let fresh = path.with_file_name(FRESH);
@@ -42,7 +44,10 @@ pub(crate) fn place(saved: &Path, checksum: Checksum, path: &Path) -> Result<(),
         // Of a daemon that has died.
         fs::remove_file(&fresh).ok();
         copy_file(saved, &fresh)?;
-        fs::rename(&fresh, path)
+        match is_right(&fresh) {
+            true => fs::rename(&fresh, path).map(|()| true),
+            false => fs::remove_file(&fresh).map(|()| false),
+        }
     };
     put().map_err(at(path))
 }
@@ -67,7 +72,10 @@ mod tests {
                 fs::remove_file(&path).unwrap();
                 fs::write(&path, bytes).unwrap();
             }
-            place(&saved, Checksum::of(b"abc"), &path).unwrap();
+            let (_, digest) = files::digest(&saved).unwrap();
+            assert!(place(&saved, digest, &path).unwrap());
+            assert_eq!(fs::read(&path).unwrap(), b"abc");
+            assert!(!place(&saved, Hex32([1; 32]), &path).unwrap());
             assert_eq!(fs::read(&path).unwrap(), b"abc");
         }
         let entries = fs::read_dir(path.parent().unwrap()).unwrap().flatten();

@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_program_is_there_when_all_of_it_has_come_and_is_right() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
+        let store = Store::existing(vec![crate::store::Tier::unbounded(dir.path().to_owned())]);
         let bytes = b"#!/bin/sh\nexit 7\n";
         assert_eq!(checksum(bytes), Checksum::of(bytes));
         let mut writer = store.begin_program("job-3", "seven", 17, checksum(bytes)).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn what_is_incomplete_or_wrong_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
+        let store = Store::existing(vec![crate::store::Tier::unbounded(dir.path().to_owned())]);
         let begin = |bytes: &[u8]| {
             let mut writer = store.begin_program("job-3", "x", 3, checksum(b"abc")).unwrap();
             writer.append(bytes).unwrap();

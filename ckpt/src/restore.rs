@@ -12,7 +12,7 @@ use crate::criu::Criu;
 use crate::images::{self, ImagesError};
 use crate::kerndat::KerndatError;
 use crate::options;
-use crate::pages::{Arena, FillError, PageSource};
+use crate::pages::{Arena, FillError, PageSource, SealedPages};
 use crate::preflight::{self, ForeignOutput, OutputFile, PreflightError, SegmentFile};
 use crate::processes::{self, StillThere};
 use crate::user::{JobUser, NotTheUsers};
@@ -46,6 +46,8 @@ pub struct RestoreRequest {
     pub segment: Option<SegmentFile>,
     /// Output files, to be cut back to their lengths at the dump.
     pub outputs: Vec<OutputFile>,
+    /// The pages that an arena took at the dump.
+    pub pages: Option<SealedPages>,
     /// The arena of the dump, which may still have the pages.
     pub arena: Option<Arena>,
     /// Whose the tree is, by the record of its job, and confined; `None`: this process's own user's.
@@ -149,10 +151,11 @@ impl Criu {
         request.cgroups.iter().try_for_each(|cgroup| check_cgroup(cgroup))?;
         let foreign = check_files(request)?;
         self.prepare()?;
-        let in_memory = request.arena.as_ref().and_then(|arena| arena.find(&request.images_dir));
-        let pages = match &in_memory {
-            Some(memory) => Some(PageSource::Memory(memory)),
-            None => PageSource::open(&request.images_dir)?,
+        let kept = request.arena.as_ref().zip(request.pages.as_ref());
+        let in_memory = kept.and_then(|(arena, pages)| arena.find(&pages.dir));
+        let pages = match (&in_memory, &request.pages) {
+            (Some(memory), _) => Some(PageSource::Memory(memory)),
+            (None, pages) => pages.as_ref().map(SealedPages::open).transpose()?,
         };
         assert!(request.leave_stopped || pages.is_none(), "a tree runs only when it has all of its pages");
         let mut seen_root = None;

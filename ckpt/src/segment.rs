@@ -1,4 +1,5 @@
-//! Contents of a segment file in a snapshot: stored sparse and compressed, loaded back in place.
+//! Contents of a segment file in a snapshot: stored sparse and compressed, loaded back in place. Who calls this
+//! seals what is stored, and opens it.
 //!
 //! ```text
 //! magic 8 │ version u32 │ u64 size of the file │ zstd( ( u64 offset │ u32 length │ bytes )*  u64 MAX )
@@ -6,14 +7,12 @@
 //! Blocks of zeros are not stored. This module never creates, replaces or resizes the segment file: the
 //! daemon has it mapped, and the ranks will map the same inode.
 
-use crate::private;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::{Whence, lseek64};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"COSWSEGM";
 const VERSION: u32 = 1;
@@ -35,13 +34,12 @@ pub enum SegmentError {
 
 /// Stores the contents of `segment` in `target`; returns how many bytes are in the blocks that are not all
 /// zero.
-pub fn save(segment: &File, target: &Path) -> Result<u64, SegmentError> {
+pub fn save(segment: &File, mut target: impl Write) -> Result<u64, SegmentError> {
     let size = segment.metadata()?.len();
-    let mut file = BufWriter::new(private::overwrite(target)?);
-    file.write_all(MAGIC)?;
-    file.write_all(&VERSION.to_le_bytes())?;
-    file.write_all(&size.to_le_bytes())?;
-    let mut encoder = zstd::Encoder::new(file, LEVEL)?;
+    target.write_all(MAGIC)?;
+    target.write_all(&VERSION.to_le_bytes())?;
+    target.write_all(&size.to_le_bytes())?;
+    let mut encoder = zstd::Encoder::new(target, LEVEL)?;
     encoder.include_checksum(true)?;
     let mut buffer = vec![0; BLOCK];
     let mut stored = 0;
@@ -59,19 +57,18 @@ pub fn save(segment: &File, target: &Path) -> Result<u64, SegmentError> {
         offset = next_data(segment, offset + length as u64, size)?;
     }
     encoder.write_all(&END.to_le_bytes())?;
-    encoder.finish()?.flush()?;
+    encoder.finish()?;
     Ok(stored)
 }
 
 /// Fills `segment` with the contents stored in `source`; blocks of zeros become holes.
-pub fn load(source: &Path, segment: &File) -> Result<(), SegmentError> {
-    let mut file = BufReader::new(private::open(source)?);
-    let stored = read_header(&mut file)?;
+pub fn load(mut source: &[u8], segment: &File) -> Result<(), SegmentError> {
+    let stored = read_header(&mut source)?;
     let found = segment.metadata()?.len();
     if stored != found {
         return Err(SegmentError::Size { stored, found });
     }
-    let mut decoder = zstd::Decoder::with_buffer(file)?;
+    let mut decoder = zstd::Decoder::with_buffer(source)?;
     let mut buffer = vec![0; BLOCK];
     let mut filled = 0;
     loop {
@@ -144,6 +141,7 @@ pub(crate) fn punch(file: &File, from: u64, to: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
 
     const SIZE: u64 = 4 << 20;
 
@@ -168,11 +166,12 @@ mod tests {
         segment.write_all_at(b"tail", SIZE + 96).unwrap();
         segment.write_all_at(&[0; 2 * BLOCK], 20 * BLOCK as u64).unwrap();
         let (before, inode) = (contents(&segment), segment.metadata().unwrap().ino());
-        let stored = save(&segment, &dir.path().join("stored")).unwrap();
+        let mut file = Vec::new();
+        let stored = save(&segment, &mut file).unwrap();
         assert_eq!(stored, (1 + 4) * BLOCK as u64 + 100);
 
         segment.write_all_at(&[7; SIZE as usize], 0).unwrap();
-        load(&dir.path().join("stored"), &segment).unwrap();
+        load(&file, &segment).unwrap();
         assert!(contents(&segment) == before);
         let after = segment.metadata().unwrap();
         assert_eq!((after.ino(), after.len()), (inode, SIZE + 100));
@@ -183,9 +182,10 @@ mod tests {
     fn a_file_of_another_size_is_not_touched() {
         let dir = tempfile::tempdir().unwrap();
         let segment = sparse_file(dir.path(), "segment");
-        save(&segment, &dir.path().join("stored")).unwrap();
+        let mut file = Vec::new();
+        save(&segment, &mut file).unwrap();
         segment.set_len(SIZE).unwrap();
-        let error = load(&dir.path().join("stored"), &segment).unwrap_err();
+        let error = load(&file, &segment).unwrap_err();
         assert!(
             matches!(error, SegmentError::Size { stored, found } if stored == SIZE + 100 && found == SIZE)
         );
@@ -196,12 +196,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let segment = sparse_file(dir.path(), "segment");
         segment.write_all_at(b"some contents", 4096).unwrap();
-        let path = dir.path().join("stored");
-        save(&segment, &path).unwrap();
-        let stored = std::fs::read(&path).unwrap();
+        let mut stored = Vec::new();
+        save(&segment, &mut stored).unwrap();
         for length in 0..stored.len() {
-            std::fs::write(&path, &stored[..length]).unwrap();
-            assert!(load(&path, &segment).is_err(), "{length} of {}", stored.len());
+            assert!(load(&stored[..length], &segment).is_err(), "{length} of {}", stored.len());
         }
     }
 }

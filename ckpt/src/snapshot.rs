@@ -5,20 +5,26 @@
 //!         segment.zst    the segment file                   │
 //!         part.json      what a new daemon has to know      │
 //!         program        where it came with the application │
-//!         channels.bin   messages in flight                 └─ seal: hash, fsync, manifest last, by rename
+//!         channels.bin   messages in flight                 └─ seal: encrypt, fsync, manifest last, by rename
 //!         log/           CRIU's, not sealed
 //!         manifest.json  without it, there is no snapshot; renamed to manifest.damaged when damage is found
 //! ```
-//! [`SnapshotWriter::seal`] reads everything once more and waits for the disk, so it runs beside the next
-//! job. Until it returns, the previous snapshot is the last valid one.
+//! All files but the program are encrypted ([`crate::keys`]). CRIU writes its images to a directory in memory
+//! and finds them in one again ([`crate::plain`]). [`SnapshotWriter::seal`] encrypts them and the pages and
+//! waits for the disk, so it runs beside the next job. Until it returns, the previous snapshot is the last
+//! valid one.
 
 use crate::criu::Criu;
 use crate::dump::DumpReport;
 use crate::error::{SnapshotError, at};
-use crate::files;
+use crate::files::{self, NewFile};
+use crate::image_file;
 use crate::images;
-use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin};
-use crate::pages::{Arena, FillError, Memory, PAGES, Unusable};
+use crate::keys::{Hex32, Sealing, SnapshotKeys};
+use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin, Outline, Proof};
+use crate::pages::{Arena, FillError, INDEX, Memory, PAGES, SealedPages, Unusable};
+use crate::parallel::in_parallel;
+use crate::plain::PlainDir;
 use crate::preflight::{OutputFile, SegmentFile};
 use crate::private;
 use crate::program;
@@ -32,20 +38,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Begins the name of a snapshot's directory, in that of its application; the epoch follows.
+pub(crate) const PREFIX: &str = "epoch-";
 const IMAGES: &str = "images";
+/// Begins the name of each image.
+const BELOW_IMAGES: &str = "images/";
 /// The manifest's name after damage was found.
 const DAMAGED: &str = "manifest.damaged";
 const SEGMENT: &str = "segment.zst";
 const CHANNELS: &str = "channels.bin";
 const PART: &str = "part.json";
 const PROGRAM: &str = "program";
-/// Arguments and environment of a program, and the keys that its ranks have exchanged.
-const PART_BYTES_MAX: u64 = 1 << 30;
-/// Messages in flight are bounded by the credits of the links, far below this.
-const CHANNELS_BYTES_MAX: u64 = 4 << 30;
-
-fn pages_name() -> String {
-    format!("{IMAGES}/{PAGES}")
+fn image_name(name: &str) -> String {
+    format!("{BELOW_IMAGES}{name}")
 }
 
 /// Why a snapshot was not restored; no process of it is left.
@@ -62,6 +67,11 @@ pub enum SnapshotRestoreError {
 pub struct SnapshotWriter {
     dir: PathBuf,
     identity: Identity,
+    keys: SnapshotKeys,
+    /// Holds CRIU's images until they are sealed.
+    plain: PlainDir,
+    /// Those that are sealed, and perhaps not on the disk yet.
+    files: Vec<FileRecord>,
     segment: Option<SegmentFile>,
     program: Option<PathBuf>,
     outputs: Vec<OutputFile>,
@@ -75,7 +85,11 @@ pub struct SnapshotWriter {
 impl SnapshotWriter {
     /// Creates the directory and, if need be, the application's. A half-written snapshot in it is removed; a
     /// sealed one is an error.
-    pub fn begin(dir: &Path, identity: Identity) -> Result<SnapshotWriter, SnapshotError> {
+    pub(crate) fn begin(
+        dir: &Path,
+        identity: Identity,
+        sealing: &Sealing,
+    ) -> Result<SnapshotWriter, SnapshotError> {
         if dir.join(manifest::FILE_NAME).exists() {
             return Err(SnapshotError::Exists { dir: dir.to_owned() });
         }
@@ -86,9 +100,13 @@ impl SnapshotWriter {
             private::ensure_dir(application)?;
         }
         private::create_dir(dir).map_err(at(dir))?;
+        let (application, epoch) = (&identity.application, identity.epoch);
         let writer = SnapshotWriter {
             dir: dir.to_owned(),
+            keys: sealing.keys(application, epoch),
+            plain: PlainDir::make(&sealing.plain_dir("dump", application, epoch))?,
             identity,
+            files: Vec::new(),
             segment: None,
             program: None,
             outputs: Vec::new(),
@@ -96,7 +114,7 @@ impl SnapshotWriter {
             _reservation: None,
             sealed: false,
         };
-        for dir in [writer.images_dir(), writer.work_dir()] {
+        for dir in [writer.pages_dir(), writer.work_dir()] {
             private::create_dir(&dir).map_err(at(&dir))?;
         }
         Ok(writer)
@@ -113,7 +131,13 @@ impl SnapshotWriter {
         self.dir.ancestors().nth(2).unwrap_or(&self.dir)
     }
 
+    /// The directory for CRIU's images, in memory.
     pub fn images_dir(&self) -> PathBuf {
+        self.plain.path().to_owned()
+    }
+
+    /// The directory for the pages, and for the images when they are sealed.
+    pub fn pages_dir(&self) -> PathBuf {
         self.dir.join(IMAGES)
     }
 
@@ -125,22 +149,27 @@ impl SnapshotWriter {
     /// Stores the contents of the segment file and records its identity; returns how many bytes were stored.
     pub fn save_segment(&mut self, path: &Path) -> Result<u64, SnapshotError> {
         let file = private::open(path).map_err(at(path))?;
-        let stored = segment::save(&file, &self.dir.join(SEGMENT))?;
+        let mut target = NewFile::create(&self.dir, SEGMENT, &self.keys)?;
+        let stored = segment::save(&file, &mut target)?;
+        self.files.push(target.finish()?);
         self.segment = Some(SegmentFile::of(&file, path).map_err(at(path))?);
         Ok(stored)
     }
 
     /// Stores the channel states, as the daemon has encoded them.
     pub fn save_channels(&mut self, channels: &[u8]) -> Result<(), SnapshotError> {
-        let path = self.dir.join(CHANNELS);
-        private::write(&path, channels).map_err(at(&path))
+        self.save(CHANNELS, channels)
     }
 
     /// Stores what a daemon that knows nothing of the application needs to restore it, as its daemon has
     /// encoded it.
     pub fn save_part(&mut self, part: &[u8]) -> Result<(), SnapshotError> {
-        let path = self.dir.join(PART);
-        private::write(&path, part).map_err(at(&path))
+        self.save(PART, part)
+    }
+
+    fn save(&mut self, name: &str, bytes: &[u8]) -> Result<(), SnapshotError> {
+        self.files.push(files::seal(&self.dir, name, bytes, &self.keys)?);
+        Ok(())
     }
 
     /// Stores the program at `path`, which has come to this node with the application. On the file system of
@@ -194,80 +223,99 @@ impl SnapshotWriter {
         self.memory = memory.map(|memory| (memory, arena.clone()));
     }
 
-    /// Writes the pages, hashes and syncs all files, then writes the manifest. When it returns, the snapshot
-    /// is valid.
+    /// Writes the pages, seals the images, makes all files durable, then writes the manifest. When it returns,
+    /// the snapshot is valid.
     pub fn seal(mut self, origin: Origin) -> Result<Manifest, SnapshotError> {
-        let images_dir = self.images_dir();
-        let pages = self.memory.as_ref().map(|(memory, _)| memory.write(&images_dir)).transpose()?;
-        let records = files::seal(&self.dir, pages.map(|(record, _)| record).as_slice())?;
-        files::sync_dir(&self.images_dir())?;
+        let mut files = std::mem::take(&mut self.files);
+        if self.program.is_some() {
+            files.push(files::record_plain(&self.dir, PROGRAM)?);
+        }
+        if let Some((memory, _)) = &self.memory {
+            files.extend(memory.write((&self.dir, BELOW_IMAGES), &self.keys)?.0);
+        }
+        let images =
+            images::list(self.plain.path()).map_err(|error| at(&self.dir)(io::Error::other(error)))?;
+        files.extend(in_parallel(&images, |(name, plain)| {
+            files::seal_copy(&self.dir, &image_name(name), plain, &self.keys)
+        })?);
         let manifest = Manifest {
             identity: self.identity.clone(),
             origin,
             segment: self.segment.take(),
             program: self.program.take(),
             outputs: std::mem::take(&mut self.outputs),
-            files: records,
+            files,
         };
-        files::write_durably(&self.dir.join(manifest::FILE_NAME), &manifest.encode())?;
+        let manifest = self.complete(manifest)?;
+        if let Some((memory, arena)) = self.memory.take() {
+            arena.keep(&self.pages_dir(), memory);
+        }
+        Ok(manifest)
+    }
+
+    /// Makes a snapshot of files that are here.
+    fn complete(&mut self, mut manifest: Manifest) -> Result<Manifest, SnapshotError> {
+        manifest.files.sort_by(|one, other| one.name.cmp(&other.name));
+        in_parallel(&manifest.files, |file| files::sync(&self.dir.join(&file.name)))?;
+        files::sync(&self.pages_dir())?;
+        let path = self.dir.join(manifest::FILE_NAME);
+        let salt = Hex32::random().map_err(at(&path))?;
+        files::write_durably(&path, &manifest.encode(&self.keys, salt))?;
         if let Some(parent) = self.dir.parent() {
-            files::sync_dir(parent)?;
+            files::sync(parent)?;
         }
         self.sealed = true;
-        if let Some((memory, arena)) = self.memory.take() {
-            arena.keep(&images_dir, memory);
-        }
         Ok(manifest)
     }
 
     /// Seals a snapshot whose files have come from elsewhere, if each is as `manifest` says. Where the tree
     /// will have its files at other paths, or other things are to be known of the application, these are
-    /// changed after that.
+    /// changed after that. From then on it is a snapshot of this store's owner.
     pub(crate) fn seal_as(
         mut self,
         manifest: &Manifest,
         Moved { segment, program, part }: Moved<'_>,
     ) -> Result<(), SnapshotError> {
-        let damaged = |damage| SnapshotError::Damaged { dir: self.dir.clone(), damage };
-        let found = files::seal(&self.dir, &[])?;
-        let sizes: Vec<_> = found.iter().map(|file| (file.name.clone(), file.bytes)).collect();
-        manifest.compare(&sizes).map_err(damaged)?;
-        for file in &manifest.files {
-            let same = found.iter().find(|found| found.name == file.name);
-            same.map_or(Ok(()), |found| file.check(found.checksum)).map_err(damaged)?;
-        }
+        let (dir, keys) = (self.dir.clone(), self.keys.clone());
+        let came = self.came(manifest);
+        let found = files::list(&dir)?;
+        manifest.outline().compare(&found).map_err(|damage| came.damaged(damage))?;
+        came.verify()?;
         let mut manifest = manifest.clone();
+        manifest.identity.owner.clone_from(&self.identity.owner);
+        let changed = |files: &mut Vec<FileRecord>, record: FileRecord| {
+            files.retain(|file| file.name != record.name);
+            files.push(record);
+        };
         // The launcher works in that of the segment.
-        let directory = |path: &Path| path.parent().unwrap_or(path).to_owned();
+        let directory = |path: &Path| path.parent().unwrap_or(path).to_string_lossy().into_owned();
         let known = [manifest.segment.as_mut().map(|known| &mut known.path), manifest.program.as_mut()];
         for (path, known) in [segment, program].into_iter().zip(known) {
             let Some((path, known)) = path.zip(known) else { continue };
-            let moved = images::rename_directory(&self.images_dir(), &directory(known), &directory(path));
-            moved.map_err(|error| at(&self.dir)(io::Error::other(error)))?;
+            let name = images::files_name(IMAGES);
+            let files = manifest.files.iter().find(|file| file.name == name);
+            let files = files.ok_or_else(|| came.damaged(Damage::Missing { name: name.clone() }))?;
+            let image = files::open_bytes(&dir, files, &keys)?;
+            let moved = image_file::renamed(&image, &directory(known), &directory(path));
+            if let Some(image) = moved.map_err(|error| at(&dir.join(&name))(io::Error::other(error)))? {
+                changed(&mut manifest.files, files::seal(&dir, &name, &image, &keys)?);
+            }
             path.clone_into(known);
         }
         if let Some(part) = part {
-            let path = self.dir.join(PART);
-            fs::remove_file(&path).and_then(|()| private::write(&path, part)).map_err(at(&path))?;
+            changed(&mut manifest.files, files::seal(&dir, PART, part, &keys)?);
         }
-        let changed = |file: &FileRecord| file.name == PART || file.name == images::files_name(IMAGES);
-        let unchanged: Vec<FileRecord> = found.into_iter().filter(|file| !changed(file)).collect();
-        manifest.files = files::seal(&self.dir, &unchanged)?;
-        files::sync_dir(&self.images_dir())?;
-        files::write_durably(&self.dir.join(manifest::FILE_NAME), &manifest.encode())?;
-        if let Some(parent) = self.dir.parent() {
-            files::sync_dir(parent)?;
-        }
-        self.sealed = true;
-        Ok(())
+        self.complete(manifest).map(drop)
     }
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub(crate) fn part_path(&self) -> PathBuf {
-        self.dir.join(PART)
+    /// The snapshot of this manifest, whose files have come.
+    pub(crate) fn came(&self, manifest: &Manifest) -> Snapshot {
+        let (dir, manifest, keys) = (self.dir.clone(), manifest.clone(), self.keys.clone());
+        Snapshot { dir, manifest, keys, plain: self.images_dir() }
     }
 }
 
@@ -309,32 +357,82 @@ impl Origin {
 pub struct Snapshot {
     dir: PathBuf,
     manifest: Manifest,
+    keys: SnapshotKeys,
+    /// Where CRIU finds its images at a restore.
+    plain: PathBuf,
+}
+
+/// The application and the epoch after which a snapshot's directory is named.
+fn named(dir: &Path) -> Option<(&str, u64)> {
+    let epoch = dir.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()?;
+    Some((dir.parent()?.file_name()?.to_str()?, epoch))
+}
+
+/// Reads the manifest of a snapshot, which need not be genuine.
+fn read_manifest(dir: &Path) -> Result<Vec<u8>, SnapshotError> {
+    let path = dir.join(manifest::FILE_NAME);
+    if dir.join(DAMAGED).exists() {
+        return Err(SnapshotError::MarkedDamaged { dir: dir.to_owned() });
+    }
+    if !path.exists() {
+        return Err(SnapshotError::Incomplete { dir: dir.to_owned() });
+    }
+    files::read_bounded(&path, manifest::BYTES_MAX)
+}
+
+/// What is wrong with a snapshot as far as can be seen without its key: names and lengths of files.
+pub(crate) fn visible_problem(dir: &Path) -> Result<(), SnapshotError> {
+    let bytes = read_manifest(dir)?;
+    let found = files::list(dir)?;
+    let compared = Outline::decode(&bytes).and_then(|outline| outline.compare(&found));
+    compared.map_err(|damage| SnapshotError::Damaged { dir: dir.to_owned(), damage })
 }
 
 impl Snapshot {
-    pub fn open(dir: &Path) -> Result<Snapshot, SnapshotError> {
-        let path = dir.join(manifest::FILE_NAME);
-        if dir.join(DAMAGED).exists() {
-            return Err(SnapshotError::MarkedDamaged { dir: dir.to_owned() });
-        }
-        if !path.exists() {
-            return Err(SnapshotError::Incomplete { dir: dir.to_owned() });
-        }
+    /// Opens the snapshot that is there, if it is the one that the directory is named after, of the store's
+    /// owner.
+    pub fn open(dir: &Path, sealing: &Sealing) -> Result<Snapshot, SnapshotError> {
+        let bytes = read_manifest(dir)?;
         let damaged = |damage| SnapshotError::Damaged { dir: dir.to_owned(), damage };
-        let bytes = files::read_bounded(&path, manifest::BYTES_MAX)?;
-        let manifest = Manifest::decode(&bytes).map_err(damaged)?;
-        manifest.compare(&files::list(dir)?).map_err(damaged)?;
-        Ok(Snapshot { dir: dir.to_owned(), manifest })
+        let malformed = || damaged(Damage::Malformed("no epoch of an application lies there".to_owned()));
+        let (application, epoch) = named(dir).ok_or_else(malformed)?;
+        let keys = sealing.keys(application, epoch);
+        let manifest = Manifest::decode(&bytes, &keys, sealing.owner()).map_err(damaged)?;
+        manifest.outline().compare(&files::list(dir)?).map_err(damaged)?;
+        let plain = sealing.plain_dir("restore", application, epoch);
+        Ok(Snapshot { dir: dir.to_owned(), manifest, keys, plain })
     }
 
-    /// Reads all files and compares them with their checksums.
+    /// Compares every byte with what was sealed.
     pub fn verify(&self) -> Result<(), SnapshotError> {
-        files::verify(&self.dir, &self.manifest.files.iter().collect::<Vec<_>>())
+        files::verify(&self.dir, &self.files_but_pages().collect::<Vec<_>>(), &self.keys)?;
+        self.verify_pages()
     }
 
-    /// Restores the tree, stopped, if every byte is as it was sealed. Files that CRIU interprets are checked
-    /// before CRIU starts; its files of pages are checked while it copies them, and a tree with a wrong page
-    /// never runs. A snapshot that turns out damaged is marked and does not count as sealed any more.
+    /// Compares every byte of one file with what was sealed.
+    pub fn verify_file(&self, name: &str) -> Result<(), SnapshotError> {
+        match self.files_but_pages().find(|file| file.name == name) {
+            Some(file) => files::verify(&self.dir, &[file], &self.keys),
+            None => self.verify_pages(),
+        }
+    }
+
+    fn verify_pages(&self) -> Result<(), SnapshotError> {
+        let Some(pages) = self.pages()? else { return Ok(()) };
+        pages.verify().map_err(|error| match error {
+            FillError::Unusable(unusable) => self.damaged(of_pages(unusable)),
+            error => at(&pages.dir)(io::Error::other(error)),
+        })
+    }
+
+    fn damaged(&self, damage: Damage) -> SnapshotError {
+        SnapshotError::Damaged { dir: self.dir.clone(), damage }
+    }
+
+    /// Restores the tree, stopped, if every byte is as it was sealed. Files that CRIU interprets are opened
+    /// before CRIU starts; pages are opened while they are written into the tree, and the other files beside
+    /// CRIU. A tree with a wrong page never runs. A snapshot that turns out damaged is marked and does not
+    /// count as sealed any more.
     pub fn restore(&self, criu: &Criu, request: &RestoreRequest) -> Result<Restored, SnapshotRestoreError> {
         self.restore_checked(criu, request).inspect_err(|error| {
             if matches!(error, SnapshotRestoreError::Snapshot(SnapshotError::Damaged { .. })) {
@@ -349,26 +447,48 @@ impl Snapshot {
         request: &RestoreRequest,
     ) -> Result<Restored, SnapshotRestoreError> {
         assert!(request.leave_stopped, "a tree runs only after all of it has been checked");
-        // Deferred pages are left out here: each chunk of them is checked before it is written into the tree.
-        let known = self.manifest.files.iter().filter(|file| file.name != pages_name());
-        let (pages, rest): (Vec<_>, Vec<_>) = known.partition(|file| images::holds_pages(&file.name));
-        files::verify(&self.dir, &rest)?;
+        let request = RestoreRequest { pages: self.pages()?, ..request.clone() };
+        let (images, others): (Vec<_>, Vec<_>) =
+            self.files_but_pages().partition(|file| file.name.starts_with(BELOW_IMAGES));
+        let plain = PlainDir::make(&request.images_dir)?;
+        in_parallel(&images, |file| {
+            let name = Path::new(&file.name).file_name().unwrap_or_default();
+            files::open_to(&self.dir, file, &self.keys, &plain.path().join(name))
+        })?;
         std::thread::scope(|scope| {
-            let check = scope.spawn(|| files::verify(&self.dir, &pages));
-            let restored = criu.restore(request);
-            let checked = check.join().expect("hashing does not panic");
+            let check = scope.spawn(|| files::verify(&self.dir, &others, &self.keys));
+            let restored = criu.restore(&request);
+            let checked = check.join().expect("opening does not panic");
             if let (Ok(restored), Err(_)) = (&restored, &checked) {
                 restored.end(&request.cgroups);
             }
             checked?;
             restored.map_err(|error| match error {
-                RestoreError::Pages(FillError::Unusable(Unusable::Chunk { .. })) => {
-                    let damage = Damage::Contents { name: pages_name() };
-                    SnapshotError::Damaged { dir: self.dir.clone(), damage }.into()
-                }
+                RestoreError::Pages(FillError::Unusable(unusable)) => self.damaged(of_pages(unusable)).into(),
                 error => error.into(),
             })
         })
+    }
+
+    fn files_but_pages(&self) -> impl Iterator<Item = &FileRecord> {
+        let of_pages = [PAGES, INDEX].map(image_name);
+        self.manifest.files.iter().filter(move |file| !of_pages.contains(&file.name))
+    }
+
+    /// The deferred pages, where an arena took any at the dump.
+    fn pages(&self) -> Result<Option<SealedPages>, SnapshotError> {
+        let [pages, index] = [PAGES, INDEX].map(|name| self.record(&image_name(name)));
+        match (pages, index) {
+            (None, None) => Ok(None),
+            (Some(pages), Some(index)) => {
+                let sealed = SealedPages::of(&self.dir.join(IMAGES), [pages, index], &self.keys);
+                sealed.map(Some).ok_or_else(|| self.damaged(of_pages(Unusable::Index)))
+            }
+            (pages, _) => {
+                let name = image_name(if pages.is_none() { PAGES } else { INDEX });
+                Err(self.damaged(Damage::Missing { name }))
+            }
+        }
     }
 
     /// Renames the manifest, so that the snapshot does not count as valid any more.
@@ -386,36 +506,39 @@ impl Snapshot {
         &self.dir
     }
 
-    /// Returns the verified channel states; `None` if none were saved.
+    /// Returns the channel states, if they are what was sealed; `None` if none were saved.
     pub fn channels(&self) -> Result<Option<Vec<u8>>, SnapshotError> {
-        let Some(record) = self.record(CHANNELS) else { return Ok(None) };
-        files::verify_one(&self.dir, record)?;
-        files::read_bounded(&self.dir.join(CHANNELS), CHANNELS_BYTES_MAX).map(Some)
+        self.contents(CHANNELS)
     }
 
-    /// Returns what the daemon has stored of the application, verified; `None` if it stored nothing.
+    /// Returns what the daemon has stored of the application, if it is what was sealed; `None` if it stored
+    /// nothing.
     pub fn part(&self) -> Result<Option<Vec<u8>>, SnapshotError> {
-        let Some(record) = self.record(PART) else { return Ok(None) };
-        files::verify_one(&self.dir, record)?;
-        files::read_bounded(&self.dir.join(PART), PART_BYTES_MAX).map(Some)
+        self.contents(PART)
+    }
+
+    fn contents(&self, name: &str) -> Result<Option<Vec<u8>>, SnapshotError> {
+        self.record(name).map(|record| files::open_bytes(&self.dir, record, &self.keys)).transpose()
     }
 
     /// Puts the program of the tree in its place, where it has come with the application and is not there.
     pub fn place_program(&self) -> Result<(), SnapshotError> {
-        let Some((path, record)) = self.manifest.program.as_ref().zip(self.record(PROGRAM)) else {
+        let saved = self.manifest.program.as_ref().zip(self.record(PROGRAM));
+        let Some((path, FileRecord { name, proof: Proof::Sha256(digest), .. })) = saved else {
             return Ok(());
         };
-        program::place(&self.dir.join(PROGRAM), record.checksum, path)
+        match program::place(&self.dir.join(PROGRAM), *digest, path)? {
+            true => Ok(()),
+            false => Err(self.damaged(Damage::Contents { name: name.clone() })),
+        }
     }
 
-    /// Refills the segment file at that path in place, after verifying the stored contents.
+    /// Refills the segment file at that path in place, if the stored contents are what was sealed.
     pub fn load_segment(&self, path: &Path) -> Result<(), SnapshotError> {
-        let missing = Damage::Missing { name: SEGMENT.to_owned() };
-        let record = self.record(SEGMENT);
-        let record = record.ok_or(SnapshotError::Damaged { dir: self.dir.clone(), damage: missing })?;
-        files::verify_one(&self.dir, record)?;
+        let missing = || self.damaged(Damage::Missing { name: SEGMENT.to_owned() });
+        let stored = self.contents(SEGMENT)?.ok_or_else(missing)?;
         let file = private::open_to_write(path).map_err(at(path))?;
-        Ok(segment::load(&self.dir.join(SEGMENT), &file)?)
+        Ok(segment::load(&stored, &file)?)
     }
 
     /// A request to restore the tree, stopped, into these cgroups; `segment` is the file that the daemon has
@@ -427,11 +550,12 @@ impl Snapshot {
         timeout: Duration,
     ) -> RestoreRequest {
         RestoreRequest {
-            images_dir: self.dir.join(IMAGES),
+            images_dir: self.plain.clone(),
             work_dir: self.dir.join(files::LOG_DIR),
             cgroups,
             segment,
             outputs: self.manifest.outputs.clone(),
+            pages: None,
             arena: None,
             user: None,
             leave_stopped: true,
@@ -439,14 +563,27 @@ impl Snapshot {
         }
     }
 
-    /// Removes the snapshot: the manifest first, so that half of it is never taken for a snapshot.
-    pub fn remove(self) -> Result<(), SnapshotError> {
-        let manifest = self.dir.join(manifest::FILE_NAME);
-        fs::remove_file(&manifest).map_err(at(&manifest))?;
-        fs::remove_dir_all(&self.dir).map_err(at(&self.dir))
-    }
-
     fn record(&self, name: &str) -> Option<&FileRecord> {
         self.manifest.files.iter().find(|file| file.name == name)
     }
+}
+
+fn of_pages(unusable: Unusable) -> Damage {
+    let name = match unusable {
+        Unusable::Index => INDEX,
+        Unusable::Chunk { .. } => PAGES,
+    };
+    Damage::Contents { name: image_name(name) }
+}
+
+/// Removes a snapshot: the manifest first, so that half of it is never taken for a snapshot. Also succeeds
+/// where there is none.
+pub(crate) fn remove(dir: &Path) -> Result<(), SnapshotError> {
+    let manifest = dir.join(manifest::FILE_NAME);
+    let unless_gone = |removed: io::Result<()>| match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    unless_gone(fs::remove_file(&manifest)).map_err(at(&manifest))?;
+    unless_gone(fs::remove_dir_all(dir)).map_err(at(dir))
 }

@@ -6,10 +6,11 @@
 
 use crate::error::{SnapshotError, at};
 use crate::files;
-use crate::manifest::{self, Identity};
+use crate::keys::Sealing;
+use crate::manifest::{self, Damage, Identity, Manifest};
 use crate::private;
 use crate::reservations::{Reservation, Reservations, Reserved};
-use crate::snapshot::{Snapshot, SnapshotWriter};
+use crate::snapshot::{self, PREFIX, Snapshot, SnapshotWriter};
 use nix::sys::statvfs::statvfs;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -21,7 +22,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Number of valid snapshots kept of each application.
 pub const KEPT: usize = 2;
-pub(crate) const PREFIX: &str = "epoch-";
 /// Below a tier: copies of snapshots that other nodes own. No application has this name.
 pub(crate) const COPIES: &str = ".copies";
 
@@ -32,6 +32,8 @@ pub enum StoreError {
     Name { name: String },
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
+    #[error("seal or open snapshots: the store was opened without the key of its cluster")]
+    NoKey,
     /// No tier has enough free space, so the job must stay in memory; nothing was written. Only
     /// [`Store::begin_with`] raises this error, and no other error means the same. A retry can help after
     /// snapshots have been removed. (A disk that fills up later fails the dump or the seal.)
@@ -64,8 +66,8 @@ pub struct StoredSnapshot {
     /// The directory of its tier.
     pub root: PathBuf,
     pub bytes: u64,
-    /// Why it cannot be restored. `None` says that names and lengths of files are right; contents are not
-    /// checked.
+    /// Why it cannot be restored. `None` says that names and lengths of files are right, and the manifest is
+    /// genuine if the store has a key; contents are not checked.
     pub problem: Option<SnapshotError>,
 }
 
@@ -117,30 +119,62 @@ impl Tier {
 pub struct Store {
     tiers: Vec<Tier>,
     reservations: Reservations,
+    /// Without it, snapshots can be listed and removed.
+    sealing: Option<Sealing>,
 }
 
 impl Store {
     /// A store of one directory, which is created if it is missing.
-    pub fn open(root: &Path) -> Result<Store, StoreError> {
-        Store::with_tiers(vec![Tier::unbounded(root.to_owned())])
+    pub fn open(root: &Path, sealing: Sealing) -> Result<Store, StoreError> {
+        Store::with_tiers(vec![Tier::unbounded(root.to_owned())], sealing)
     }
 
     /// A store of these directories, which are created if they are missing, and which nobody else may change.
     ///
     /// # Panics
     /// If there are none.
-    pub fn with_tiers(tiers: Vec<Tier>) -> Result<Store, StoreError> {
+    pub fn with_tiers(tiers: Vec<Tier>, sealing: Sealing) -> Result<Store, StoreError> {
         tiers.iter().try_for_each(|tier| open_root(&tier.root))?;
-        Ok(Store::existing(tiers))
+        Ok(Store::existing(tiers).sealed(sealing))
     }
 
-    /// A store of these directories as they are.
+    /// A store of these directories as they are, without a key.
     ///
     /// # Panics
     /// If there are none.
     pub fn existing(tiers: Vec<Tier>) -> Store {
         assert!(!tiers.is_empty(), "a store has at least one tier");
-        Store { tiers, reservations: Reservations::default() }
+        Store { tiers, reservations: Reservations::default(), sealing: None }
+    }
+
+    /// The same store with this key.
+    #[must_use]
+    pub fn sealed(self, sealing: Sealing) -> Store {
+        Store { sealing: Some(sealing), ..self }
+    }
+
+    fn sealing(&self) -> Result<&Sealing, StoreError> {
+        self.sealing.as_ref().ok_or(StoreError::NoKey)
+    }
+
+    /// Why a snapshot cannot be restored, as far as that is seen without reading all of it.
+    fn check(&self, dir: &Path) -> Result<(), SnapshotError> {
+        match &self.sealing {
+            Some(sealing) => Snapshot::open(dir, sealing).map(drop),
+            None => snapshot::visible_problem(dir),
+        }
+    }
+
+    /// Reads the manifest of a snapshot of another store of the cluster, that of `owner`.
+    pub fn read_manifest(
+        &self,
+        bytes: &[u8],
+        (application, epoch): (&str, u64),
+        owner: &str,
+    ) -> Result<Manifest, StoreError> {
+        let keys = self.sealing()?.keys(application, epoch);
+        let damaged = |damage: Damage| SnapshotError::Damaged { dir: self.tiers[0].root.clone(), damage };
+        Ok(Manifest::decode(bytes, &keys, owner).map_err(damaged)?)
     }
 
     /// Lists all snapshots, valid or not, by application and with the newest first; contents are not checked.
@@ -148,7 +182,7 @@ impl Store {
         let mut found = Vec::new();
         for application in self.applications()? {
             for (epoch, dir) in self.epochs(&application)? {
-                let (bytes, problem) = (size(&dir), Snapshot::open(&dir).err());
+                let (bytes, problem) = (size(&dir), self.check(&dir).err());
                 let root = dir.ancestors().nth(2).expect("a tier, an application, an epoch").to_owned();
                 found.push(StoredSnapshot { application: application.clone(), epoch, root, bytes, problem });
             }
@@ -164,10 +198,7 @@ impl Store {
     /// Removes one snapshot, valid or not.
     pub fn remove_one(&self, application: &str, epoch: u64) -> Result<(), StoreError> {
         for dir in self.dirs(application, epoch)? {
-            match Snapshot::open(&dir) {
-                Ok(snapshot) => snapshot.remove()?,
-                Err(_) => remove_dir(&dir)?,
-            }
+            snapshot::remove(&dir)?;
             // Fails while the application has other snapshots.
             fs::remove_dir(dir.parent().expect("an epoch belongs to an application")).ok();
         }
@@ -192,6 +223,7 @@ impl Store {
         now: SystemTime,
         needed: u64,
     ) -> Result<SnapshotWriter, StoreError> {
+        let sealing = self.sealing()?;
         // Remove half-written attempts in all tiers; never write a sealed snapshot again.
         for dir in self.dirs(application, epoch)? {
             if is_sealed(&dir) {
@@ -202,8 +234,9 @@ impl Store {
         let below = Path::new(plain(application)?).join(format!("{PREFIX}{epoch}"));
         let (dir, reservation) = self.reserve(needed, &below)?;
         let created_unix_ms = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let identity = Identity { application: application.to_owned(), epoch, created_unix_ms };
-        Ok(SnapshotWriter::begin(&dir, identity)?.with_reservation(reservation))
+        let (application, owner) = (application.to_owned(), sealing.owner().to_owned());
+        let identity = Identity { application, epoch, owner, created_unix_ms };
+        Ok(SnapshotWriter::begin(&dir, identity, sealing)?.with_reservation(reservation))
     }
 
     /// Reserves space for the directory `below` the first tier with enough of it.
@@ -246,9 +279,11 @@ impl Store {
         Err(StoreError::Full { root: most.1.root.clone(), needed, free: most.0 })
     }
 
-    /// How many bytes the snapshot of an epoch has so far, in all tiers.
+    /// How many bytes the snapshot of an epoch has so far, in all tiers and in memory.
     pub fn bytes(&self, application: &str, epoch: u64) -> u64 {
-        self.dirs(application, epoch).unwrap_or_default().iter().map(|dir| size(dir)).sum()
+        let plain = self.sealing.iter().map(|sealing| sealing.plain_dir("dump", application, epoch));
+        let dirs = self.dirs(application, epoch).unwrap_or_default().into_iter();
+        dirs.chain(plain).map(|dir| size(&dir)).sum()
     }
 
     /// Returns the newest snapshot whose every byte is as it was sealed, and the newer ones that are not.
@@ -258,7 +293,7 @@ impl Store {
     ) -> Result<(Option<Snapshot>, Vec<PassedOver>), StoreError> {
         let mut passed_over = Vec::new();
         for (_, dir) in self.epochs(application)? {
-            match Snapshot::open(&dir).and_then(|snapshot| snapshot.verify().map(|()| snapshot)) {
+            match Snapshot::open(&dir, self.sealing()?).and_then(|found| found.verify().map(|()| found)) {
                 Ok(snapshot) => return Ok((Some(snapshot), passed_over)),
                 Err(reason) => {
                     tracing::warn!(dir = %dir.display(), %reason, "snapshot passed over");
@@ -275,7 +310,7 @@ impl Store {
         // If there is none, the error names the path in the first tier.
         let missing = application_dir(&self.tiers[0], application)?.join(format!("{PREFIX}{epoch}"));
         let dir = dirs.iter().find(|dir| is_sealed(dir)).or(dirs.first()).unwrap_or(&missing);
-        Ok(Snapshot::open(dir)?)
+        Ok(Snapshot::open(dir, self.sealing()?)?)
     }
 
     /// The epochs that have a sealed snapshot, newest first; contents are not checked.
@@ -289,11 +324,10 @@ impl Store {
     pub fn prune(&self, application: &str) -> Result<(), StoreError> {
         let mut valid = 0;
         for (_, dir) in self.epochs(application)? {
-            match Snapshot::open(&dir) {
-                Ok(_) if valid < KEPT => valid += 1,
-                Ok(old) => old.remove()?,
+            match self.check(&dir) {
+                Ok(()) if valid < KEPT => valid += 1,
                 Err(_) if valid == 0 => {}
-                Err(_) => remove_dir(&dir)?,
+                _ => snapshot::remove(&dir)?,
             }
         }
         Ok(())
@@ -336,13 +370,8 @@ impl Store {
 
     /// Removes the snapshots of an application that are newer than `epoch`: it has gone back to that.
     pub fn remove_newer(&self, application: &str, epoch: u64) -> Result<(), StoreError> {
-        for (_, dir) in self.epochs(application)?.into_iter().filter(|(newer, _)| *newer > epoch) {
-            match Snapshot::open(&dir) {
-                Ok(snapshot) => snapshot.remove()?,
-                Err(_) => remove_dir(&dir)?,
-            }
-        }
-        Ok(())
+        let newer = self.epochs(application)?.into_iter().filter(|(found, _)| *found > epoch);
+        Ok(newer.map(|(_, dir)| snapshot::remove(&dir)).collect::<Result<(), _>>()?)
     }
 
     /// Removes all snapshots of an application, and its program.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{IN_FLIGHT, Tree, arena, criu, restore};
+use common::{IN_FLIGHT, Tree, arena, criu, open, restore};
 use coswitch_ckpt::{Origin, Snapshot, Store};
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -11,8 +11,9 @@ use std::time::{Duration, SystemTime};
 fn checkpoint(tree: &Tree, store: &Store, epoch: u64) -> Snapshot {
     let mut writer = store.begin("job", epoch, SystemTime::now()).unwrap();
     tree.freeze();
-    let (images_dir, work_dir) = (writer.images_dir(), writer.work_dir());
-    let request = coswitch_ckpt::DumpRequest { images_dir, work_dir, stays: true, ..tree.dump_request() };
+    let (images_dir, pages_dir, work_dir) = (writer.images_dir(), writer.pages_dir(), writer.work_dir());
+    let request =
+        coswitch_ckpt::DumpRequest { images_dir, pages_dir, work_dir, stays: true, ..tree.dump_request() };
     writer.save_segment(&tree.segment.path).unwrap();
     writer.save_channels(IN_FLIGHT).unwrap();
     let before = tree.pids();
@@ -31,7 +32,7 @@ fn checkpoint(tree: &Tree, store: &Store, epoch: u64) -> Snapshot {
 #[test]
 fn a_tree_goes_on_after_checkpoints_at_different_instants_and_can_go_back_to_the_last() {
     let mut tree = Tree::start(2);
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let mut last = None;
     for epoch in 1..=8 {
         std::thread::sleep(Duration::from_millis(7 * epoch % 31));

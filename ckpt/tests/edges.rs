@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bystander, Shape, Tree, criu, dump_and_seal, wait_for};
+use common::{Bystander, Shape, Tree, criu, wait_for};
 use coswitch_ckpt::kerndat::{self, KerndatState};
 use coswitch_ckpt::preflight::PreflightError;
 use coswitch_ckpt::processes::{self, ProcessState};
@@ -152,7 +152,7 @@ fn a_tree_is_restored_while_its_dumped_root_is_still_a_zombie() {
     let mut tree = Tree::start(1);
     tree.freeze();
     let zombie = tree.root;
-    dump_and_seal(&tree.dump_request()).unwrap();
+    tree.dump_and_seal(&tree.dump_request()).unwrap();
     assert_eq!(processes::state(zombie), ProcessState::Zombie);
     tree.come_back();
     tree.assert_working();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Shape, SmallStore, Tree, cgroup_root, criu, dump_and_seal, wait_for};
+use common::{Shape, SmallStore, Tree, cgroup_root, criu, wait_for};
 use coswitch_ckpt::processes::{self, ProcessState};
 use coswitch_ckpt::{DumpError, RestoreError, Retry, TreeState};
 use nix::unistd::Pid;
@@ -38,7 +38,7 @@ fn a_dump_that_times_out_at_any_moment_never_loses_the_tree() {
         tree.freeze();
         let mut request = tree.dump_request();
         request.timeout = Duration::from_millis(limit_ms);
-        match dump_and_seal(&request) {
+        match tree.dump_and_seal(&request) {
             Ok(_) => {
                 nix::sys::wait::waitpid(tree.root, None).unwrap();
                 tree.come_back();
@@ -64,6 +64,7 @@ fn a_dump_into_a_full_store_is_refused_and_the_tree_goes_on() {
     tree.freeze();
     let mut request = tree.dump_request();
     request.images_dir = store.0.join("images");
+    request.pages_dir = request.images_dir.clone();
     for arena in [Some(common::arena()), None] {
         request.arena = arena;
         let error = criu().dump(&request).unwrap_err();

@@ -2,9 +2,8 @@
 
 mod common;
 
-use common::{Shape, SmallStore, Tree, arena, criu, cut, flip, restore, restore_request, take};
-use coswitch_ckpt::manifest::Checksum;
-use coswitch_ckpt::{Arena, Damage, Origin, Snapshot, SnapshotError, SnapshotRestoreError, Store, processes};
+use common::{Shape, SmallStore, Tree, arena, criu, cut, flip, open, reopen, restore, restore_request, take};
+use coswitch_ckpt::{Arena, Damage, Origin, SnapshotError, SnapshotRestoreError, processes};
 use std::fs::{self, File};
 
 const PAGES: &str = "images/pages.cws";
@@ -12,7 +11,7 @@ const PAGES: &str = "images/pages.cws";
 #[test]
 fn memory_of_all_kinds_is_restored_from_the_arena_and_from_files() {
     let mut tree = Tree::with(2, &Shape { shapes: true, ..Shape::default() });
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let large = Arena::new(64 << 20).unwrap();
     let none = Arena::new(0).unwrap();
     for epoch in 0..6 {
@@ -27,7 +26,7 @@ fn memory_of_all_kinds_is_restored_from_the_arena_and_from_files() {
 #[test]
 fn memory_that_fills_huge_pages_is_restored() {
     let mut tree = Tree::with(2, &Shape { mib: 40, ..Shape::default() });
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let arena = Arena::new(96 << 20).unwrap();
     for epoch in 0..4 {
         let snapshot = take(&tree, &store, epoch, &arena);
@@ -38,7 +37,7 @@ fn memory_that_fills_huge_pages_is_restored() {
 #[test]
 fn a_snapshot_can_be_restored_several_times() {
     let mut tree = Tree::with(1, &Shape { shapes: true, ..Shape::default() });
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let arena = Arena::new(64 << 20).unwrap();
     let snapshot = take(&tree, &store, 1, &arena);
     for from in [Some(&arena), None, Some(&arena)] {
@@ -56,7 +55,7 @@ fn sealed_pages_are_dropped_for_the_next_dump() {
     let arena = Arena::new(10 << 20).unwrap();
     for epoch in 1..4 {
         for (name, tree) in ["one", "other"].into_iter().zip(&mut trees) {
-            let store = Store::open(&dir.path().join(name)).unwrap();
+            let store = open(&dir.path().join(name));
             let snapshot = take(tree, &store, epoch, &arena);
             assert_eq!(arena.available_bytes(), arena.bytes(), "sealed pages can be dropped");
             restore(tree, &snapshot, Some(&arena));
@@ -67,25 +66,26 @@ fn sealed_pages_are_dropped_for_the_next_dump() {
 #[test]
 fn every_changed_bit_and_every_cut_in_the_files_of_a_small_snapshot_is_detected() {
     let mut tree = Tree::with(1, &Shape { mib: 1, ..Shape::default() });
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let snapshot = take(&tree, &store, 1, &arena());
     restore(&mut tree, &snapshot, None);
     for record in &snapshot.manifest().files {
         let path = snapshot.dir().join(&record.name);
-        let mut bytes = fs::read(&path).unwrap();
-        record.check(Checksum::of(&bytes)).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        snapshot.verify_file(&record.name).unwrap();
         // All bits of a small file, and one bit of each 61 bytes of a large one.
         let step = if bytes.len() < 4096 { 1 } else { 61 * 8 + 1 };
         for bit in (0..bytes.len() * 8).step_by(step) {
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            let found = record.check(Checksum::of(&bytes));
-            assert!(matches!(found, Err(Damage::Contents { .. })), "bit {bit} of {}", record.name);
-            bytes[bit / 8] ^= 1 << (bit % 8);
+            flip(&path, bit as u64);
+            let found = snapshot.verify_file(&record.name).unwrap_err();
+            let SnapshotError::Damaged { damage, .. } = &found else { panic!("{found}") };
+            assert_eq!(*damage, Damage::Contents { name: record.name.clone() }, "bit {bit}");
+            flip(&path, bit as u64);
         }
         for length in [0, bytes.len() / 2, bytes.len().saturating_sub(1)] {
             File::options().write(true).open(&path).unwrap().set_len(length as u64).unwrap();
-            let is_refused = Snapshot::open(snapshot.dir()).is_err();
-            assert!(is_refused || length == bytes.len(), "{} cut to {length}", record.name);
+            assert!(reopen(snapshot.dir()).is_err(), "{} cut to {length}", record.name);
+            assert!(snapshot.verify_file(&record.name).is_err(), "{} cut to {length}", record.name);
             fs::write(&path, &bytes).unwrap();
         }
     }
@@ -95,7 +95,7 @@ fn every_changed_bit_and_every_cut_in_the_files_of_a_small_snapshot_is_detected(
 #[test]
 fn a_restore_detects_damaged_pages_before_the_tree_runs_and_the_snapshot_before_is_used() {
     let mut tree = Tree::with(1, &Shape { mib: 16, ..Shape::default() });
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let first = take(&tree, &store, 1, &arena());
     restore(&mut tree, &first, None);
     let second = take(&tree, &store, 2, &arena());
@@ -130,7 +130,7 @@ fn a_restore_detects_damaged_pages_before_the_tree_runs_and_the_snapshot_before_
 fn a_disk_that_fills_up_during_sealing_leaves_the_snapshot_before() {
     let mut tree = Tree::with(1, &Shape { mib: 8, ..Shape::default() });
     let small = SmallStore::mount(tree.dir.path().join("store"), "32m");
-    let store = Store::open(&small.0).unwrap();
+    let store = open(&small.0);
     let first = take(&tree, &store, 1, &arena());
     restore(&mut tree, &first, None);
     let (writer, report) = cut(&tree, &store, 2, &arena());

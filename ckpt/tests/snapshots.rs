@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    IN_FLIGHT, Shape, SmallStore, Tree, arena, criu, flip, restore, restore_request, take, wait_for,
+    IN_FLIGHT, Shape, SmallStore, Tree, arena, criu, flip, open, reopen, restore, restore_request, sealing,
+    take, wait_for,
 };
 use coswitch_ckpt::store::Tier;
 use coswitch_ckpt::{
@@ -23,7 +24,7 @@ fn made_up() -> Origin {
 #[test]
 fn a_tree_is_restored_with_its_segment_channels_and_output_as_they_were() {
     let mut tree = Tree::start(2);
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let snapshot = take(&tree, &store, 1, &arena());
     let counters: Vec<_> = tree.segment.ranks().iter().map(|rank| rank.counters()).collect();
     let output = fs::read(tree.output(0)).unwrap();
@@ -42,13 +43,13 @@ fn a_tree_is_restored_with_its_segment_channels_and_output_as_they_were() {
     restore(&mut tree, &snapshot, None);
     assert_eq!(fs::read(tree.output(0).with_extension("out.foreign-1")).unwrap(), b"foreign");
     // A restore does not change the snapshot.
-    Snapshot::open(snapshot.dir()).unwrap().verify().unwrap();
+    reopen(snapshot.dir()).unwrap().verify().unwrap();
 }
 
 #[test]
 fn a_tree_goes_back_to_an_older_snapshot_and_its_later_output_is_set_aside() {
     let mut tree = Tree::start(2);
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let first = take(&tree, &store, 1, &arena());
     let rounds = tree.segment.ranks()[0].counters()[0];
     restore(&mut tree, &first, None);
@@ -74,13 +75,13 @@ fn a_tree_goes_back_to_an_older_snapshot_and_its_later_output_is_set_aside() {
 #[test]
 fn a_byte_changed_anywhere_is_found_and_the_error_names_the_file() {
     let mut tree = Tree::with(1, &Shape { mib: 1, ..Shape::default() });
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let snapshot = take_and_go_on(&mut tree, &store);
     for record in &snapshot.manifest().files {
         let path = snapshot.dir().join(&record.name);
         for offset in samples(record.bytes) {
             flip(&path, 8 * offset);
-            let error = Snapshot::open(snapshot.dir()).unwrap().verify().unwrap_err();
+            let error = reopen(snapshot.dir()).unwrap().verify().unwrap_err();
             let expected = Damage::Contents { name: record.name.clone() };
             assert!(is_damage(&error, &expected), "{} at {offset}: {error}", record.name);
             flip(&path, 8 * offset);
@@ -89,20 +90,20 @@ fn a_byte_changed_anywhere_is_found_and_the_error_names_the_file() {
     let manifest = snapshot.dir().join("manifest.json");
     for offset in samples(fs::metadata(&manifest).unwrap().len()) {
         flip(&manifest, 8 * offset);
-        assert!(Snapshot::open(snapshot.dir()).is_err(), "byte {offset} of the manifest");
+        assert!(reopen(snapshot.dir()).is_err(), "byte {offset} of the manifest");
         flip(&manifest, 8 * offset);
     }
-    Snapshot::open(snapshot.dir()).unwrap().verify().unwrap();
+    reopen(snapshot.dir()).unwrap().verify().unwrap();
 }
 
 #[test]
 fn a_file_missing_added_or_cut_is_found_at_opening() {
     let mut tree = Tree::start(1);
-    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let store = open(&tree.dir.path().join("store"));
     let snapshot = take_and_go_on(&mut tree, &store);
     let path = snapshot.dir().join("images/core-1.img");
     let aside = tree.dir.path().join("aside");
-    let reason = || Snapshot::open(snapshot.dir()).unwrap_err();
+    let reason = || reopen(snapshot.dir()).unwrap_err();
 
     fs::rename(&path, &aside).unwrap();
     assert!(is_damage(&reason(), &Damage::Missing { name: "images/core-1.img".to_owned() }), "{}", reason());
@@ -119,11 +120,11 @@ fn a_file_missing_added_or_cut_is_found_at_opening() {
 #[test]
 fn without_its_manifest_there_is_no_snapshot() {
     let root = tempfile::tempdir().unwrap();
-    let store = Store::open(root.path()).unwrap();
+    let store = open(root.path());
     let dir = root.path().join("job/epoch-1");
     let writer = store.begin("job", 1, SystemTime::now()).unwrap();
     fs::write(writer.images_dir().join("core-1.img"), "half").unwrap();
-    assert!(matches!(Snapshot::open(&dir), Err(SnapshotError::Incomplete { .. })));
+    assert!(matches!(reopen(&dir), Err(SnapshotError::Incomplete { .. })));
     assert!(store.latest_intact("job").unwrap().0.is_none());
     // The next attempt replaces what a killed daemon has left; a writer that is dropped cleans up itself.
     std::mem::forget(writer);
@@ -137,7 +138,7 @@ fn without_its_manifest_there_is_no_snapshot() {
 fn a_snapshot_is_private_and_its_name_may_not_be_taken() {
     let root = tempfile::tempdir().unwrap();
     let (tier, victim) = (root.path().join("store"), root.path().join("victim"));
-    let store = Store::open(&tier).unwrap();
+    let store = open(&tier);
     write(&store, 1);
     let dir = tier.join("job/epoch-1");
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
@@ -157,16 +158,16 @@ fn a_snapshot_is_private_and_its_name_may_not_be_taken() {
     assert_eq!(store.sealed_epochs("job").unwrap(), [1]);
 
     symlink(&victim, root.path().join("link")).unwrap();
-    assert!(Store::open(&root.path().join("link")).is_err());
+    assert!(Store::open(&root.path().join("link"), sealing(root.path())).is_err());
     chown(&tier, Some(65534), None).unwrap();
-    let refused = Store::open(&tier).unwrap_err().to_string();
+    let refused = Store::open(&tier, sealing(root.path())).unwrap_err().to_string();
     assert!(refused.contains("belongs to nobody"), "{refused}");
 }
 
 #[test]
 fn pruning_keeps_the_last_two_valid_snapshots_and_those_being_written() {
     let root = tempfile::tempdir().unwrap();
-    let store = Store::open(root.path()).unwrap();
+    let store = open(root.path());
     for epoch in 1..=3 {
         write(&store, epoch);
     }
@@ -196,7 +197,7 @@ fn pruning_keeps_the_last_two_valid_snapshots_and_those_being_written() {
 #[test]
 fn a_name_that_is_a_path_and_more_bytes_than_are_free_are_refused() {
     let root = tempfile::tempdir().unwrap();
-    let store = Store::open(root.path()).unwrap();
+    let store = open(root.path());
     for name in ["", ".", "..", "../other", "a/b", ".hidden"] {
         assert!(matches!(store.sealed_epochs(name), Err(StoreError::Name { .. })), "{name}");
     }
@@ -210,7 +211,11 @@ fn a_name_that_is_a_path_and_more_bytes_than_are_free_are_refused() {
 fn a_snapshot_that_does_not_fit_the_first_tier_goes_to_the_next_and_is_found_there() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let tier = |dir: &tempfile::TempDir, bytes_max| Tier { root: dir.path().to_owned(), bytes_max };
-    let store = Store::with_tiers(vec![tier(&first, Some(10_000)), tier(&second, Some(50_000))]).unwrap();
+    let store = Store::with_tiers(
+        vec![tier(&first, Some(10_000)), tier(&second, Some(50_000))],
+        sealing(first.path()),
+    )
+    .unwrap();
     for (epoch, needed) in [(1, 9_000), (2, 20_000)] {
         let writer = store.begin_with("job", epoch, SystemTime::now(), needed).unwrap();
         fs::write(writer.images_dir().join("core-1.img"), vec![1; needed as usize]).unwrap();
@@ -247,18 +252,18 @@ fn a_snapshot_that_does_not_fit_the_first_tier_goes_to_the_next_and_is_found_the
 fn two_snapshots_being_written_do_not_reserve_the_same_space() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let tier = |dir: &tempfile::TempDir| Tier { root: dir.path().to_owned(), bytes_max: Some(10_000) };
-    let store = Store::with_tiers(vec![tier(&first), tier(&second)]).unwrap();
+    let store = Store::with_tiers(vec![tier(&first), tier(&second)], sealing(first.path())).unwrap();
     let begin = |application: &str| store.clone().begin_with(application, 1, SystemTime::now(), 6_000);
     let writers = [begin("a").unwrap(), begin("b").unwrap()];
-    assert!(writers[0].images_dir().starts_with(first.path()));
-    assert!(writers[1].images_dir().starts_with(second.path()));
+    assert!(writers[0].pages_dir().starts_with(first.path()));
+    assert!(writers[1].pages_dir().starts_with(second.path()));
     assert!(matches!(begin("c"), Err(StoreError::Full { needed: 6_000, free: 4_000, .. })));
     // A sealed snapshot counts with its size, and one that was given up does not count.
     let [a, b] = writers;
     fs::write(a.images_dir().join("core-1.img"), [1; 3_000]).unwrap();
     a.seal(made_up()).unwrap();
     drop(b);
-    assert!(begin("c").unwrap().images_dir().starts_with(first.path()));
+    assert!(begin("c").unwrap().pages_dir().starts_with(first.path()));
     store.begin_with("d", 1, SystemTime::now(), 10_000).unwrap();
 }
 
@@ -267,10 +272,11 @@ fn a_full_disk_takes_no_snapshot_even_below_the_limit_of_its_tier() {
     let dir = tempfile::tempdir().unwrap();
     let small = SmallStore::mount(dir.path().join("small"), "1m");
     let tier = |root: PathBuf| Tier { root, bytes_max: Some(1 << 30) };
-    let store = Store::with_tiers(vec![tier(small.0.clone()), tier(dir.path().join("large"))]).unwrap();
+    let tiers = vec![tier(small.0.clone()), tier(dir.path().join("large"))];
+    let store = Store::with_tiers(tiers, sealing(dir.path())).unwrap();
     for (needed, root) in [(500_000, "small"), (2_000_000, "large")] {
         let writer = store.begin_with("job", 1, SystemTime::now(), needed).unwrap();
-        assert!(writer.images_dir().starts_with(dir.path().join(root)));
+        assert!(writer.pages_dir().starts_with(dir.path().join(root)));
     }
 }
 
@@ -305,7 +311,7 @@ fn samples(bytes: u64) -> Vec<u64> {
 #[test]
 fn damaged_segment_contents_are_refused_before_the_segment_is_written_to() {
     let root = tempfile::tempdir().unwrap();
-    let store = Store::open(root.path()).unwrap();
+    let store = open(root.path());
     let segment: PathBuf = root.path().join("segment");
     fs::write(&segment, vec![3; 200_000]).unwrap();
     let mut writer = store.begin("job", 1, SystemTime::now()).unwrap();

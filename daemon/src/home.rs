@@ -42,7 +42,7 @@ use crate::{
 /// The variable that holds a daemon's [`Home`].
 pub const VARIABLE: &str = "COSWITCH_HOME";
 /// Raised when what is said changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
 /// For each message of the other side.

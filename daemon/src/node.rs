@@ -8,9 +8,9 @@ use std::{
 };
 
 use anyhow::Context;
-pub use coswitch_ckpt::store::Tier;
+pub use coswitch_ckpt::{ClusterKey, store::Tier};
 use coswitch_ckpt::{
-    Store,
+    Sealing, Store,
     private::{self, Untrusted},
 };
 use coswitch_policies::{Bytes, JobId, NodeId, Rate, local::Technique};
@@ -53,6 +53,8 @@ pub struct NodeConfig {
     pub run: String,
     pub node: NodeId,
     pub identity: Identity,
+    /// Opens and seals the snapshots of the cluster.
+    pub sealing_key: ClusterKey,
     /// The head node connects to this address.
     pub control: SocketAddr,
     /// Other daemons connect to this address.
@@ -116,6 +118,17 @@ impl NodeConfig {
         shm_dir(&self.name()).join(job.to_string())
     }
 
+    /// Seals and opens the node's snapshots. Images lie in plain below `/dev/shm` while CRIU writes or reads
+    /// them, where a clean-up finds them.
+    pub(crate) fn sealing(&self) -> Sealing {
+        Sealing::new(self.sealing_key.clone(), self.name(), shm_dir(&self.name()))
+    }
+
+    /// The store in directories that are there.
+    pub(crate) fn existing_store(&self) -> Store {
+        Store::existing(self.store.clone()).sealed(self.sealing())
+    }
+
     /// Makes the node's directories, which must not exist unless it returns, and opens its store. It notes
     /// those of the store first, so that a clean-up finds them.
     ///
@@ -144,7 +157,7 @@ impl NodeConfig {
             private::ensure_dir(root.parent().unwrap_or(Path::new("/")))?;
             make_dir(root)?;
         }
-        Ok(Store::existing(self.store.clone()))
+        Ok(self.existing_store())
     }
 }
 

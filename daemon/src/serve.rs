@@ -194,7 +194,7 @@ async fn serve(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyho
     {
         return Ok(Served::GivesUp(error));
     }
-    let store = Store::existing(config.store.clone());
+    let store = config.existing_store();
     let processors = processors::allowed().unwrap_or_default();
     // A batch system finds the daemon by its group, to end it.
     let is_free = !fs::read_to_string("/proc/self/cgroup").is_ok_and(|text| is_kept_in_group(&text));
@@ -409,7 +409,7 @@ fn set_up(
         check_weights(&hierarchies)?;
     }
     let (criu, store) = match criu {
-        Some(criu) => (criu, Store::existing(config.store.clone())),
+        Some(criu) => (criu, config.existing_store()),
         None => {
             if config.is_host() {
                 check_host(&config)?;

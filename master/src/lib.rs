@@ -14,6 +14,7 @@ mod costs;
 mod daytime;
 pub mod doctor;
 pub mod engine;
+mod image_key;
 pub mod install;
 pub mod interrupt;
 pub mod journal;

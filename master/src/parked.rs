@@ -1,5 +1,5 @@
 //! What `coswitch run --resume` needs of a run whose jobs are parked: `parked.json` in its directory, beside
-//! the journal. The images are in the stores of its nodes.
+//! the journal. The images are in the stores of its nodes, and their key is here: it is root's alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use coswitch_ckpt::private;
-use coswitch_dispatcher::protocol::Inventory;
+use coswitch_dispatcher::{protocol::Inventory, provisioning::ClusterKey};
 use coswitch_policies::{JobId, NodeId};
 use coswitch_report::journal::{Event, RunEvent};
 use serde::{Deserialize, Serialize};
@@ -21,8 +21,8 @@ use crate::{
 };
 
 /// The name of the file in the directory of the run.
-const FILE: &str = "parked.json";
-const VERSION: u32 = 1;
+pub(crate) const FILE: &str = "parked.json";
+const VERSION: u32 = 2;
 
 /// A run whose jobs are parked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub struct Parked {
     version: u32,
     /// The name of the run, which its nodes' directories in the stores carry.
     pub run: String,
+    /// Opens the images.
+    pub sealing_key: ClusterKey,
     /// Of the last master; the first is 1.
     pub generation: u64,
     /// The time that the run has taken so far.
@@ -38,8 +40,14 @@ pub struct Parked {
 }
 
 impl Parked {
-    pub const fn new(run: String, generation: u64, age: Duration, job_set: JobSet) -> Self {
-        Self { version: VERSION, run, generation, age, job_set }
+    pub const fn new(
+        run: String,
+        sealing_key: ClusterKey,
+        generation: u64,
+        age: Duration,
+        job_set: JobSet,
+    ) -> Self {
+        Self { version: VERSION, run, sealing_key, generation, age, job_set }
     }
 
     #[must_use]

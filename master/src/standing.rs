@@ -1,4 +1,4 @@
-//! The identity of a cluster that outlives its masters: `cluster.json` in its directory. It holds a key
+//! The identity of a cluster that outlives its masters: `cluster.json` in its directory. It holds keys
 //! and is root's alone.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use coswitch_ckpt::private;
-use coswitch_dispatcher::provisioning::NodesState;
+use coswitch_dispatcher::provisioning::{ClusterKey, NodesState};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,11 @@ use crate::{
 };
 
 /// The name of the file in the directory of the cluster.
-const FILE: &str = "cluster.json";
+pub(crate) const FILE: &str = "cluster.json";
 /// Names the directory of the cluster that is served at a socket; beside the socket.
 const POINTER: &str = "cluster";
 const LOCK: &str = "master.lock";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// What a new master has to know of a cluster.
 #[derive(Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub struct Standing {
     version: u32,
     /// The name in the node's cgroups and directories.
     pub run: String,
+    /// Opens the images.
+    pub sealing_key: ClusterKey,
     /// Of the last master; the first is 1.
     pub generation: u64,
     /// The start of the cluster, since 1970.
@@ -41,8 +43,14 @@ pub struct Standing {
 }
 
 impl Standing {
-    pub fn new(run: String, cluster: ClusterConfig, park: ParkMethod, nodes: NodesState) -> Self {
-        Self { version: VERSION, run, generation: 1, began: since_1970(), cluster, park, nodes }
+    pub fn new(
+        run: String,
+        sealing_key: ClusterKey,
+        cluster: ClusterConfig,
+        park: ParkMethod,
+        nodes: NodesState,
+    ) -> Self {
+        Self { version: VERSION, run, sealing_key, generation: 1, began: since_1970(), cluster, park, nodes }
     }
 
     /// The time since the start of the cluster.

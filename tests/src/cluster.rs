@@ -186,6 +186,7 @@ impl TestCluster {
             daemons: DaemonsRequest {
                 run: run.clone(),
                 nodes: equal.expect("the kernel names the processors"),
+                sealing_key: [7; 32].into(),
                 stop_after: PATIENCE,
                 standing: cluster_spec.standing,
                 local: cluster_spec.local,

@@ -1,6 +1,10 @@
 //! Copies of sealed snapshots on other nodes: a node that loses its disk loses no work.
 
-use std::{fs, os::unix::fs::FileExt, path::PathBuf};
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
 
 use coswitch_daemon::node::standing_daemon;
 use coswitch_policies::NodeId;
@@ -128,6 +132,47 @@ fn a_disk_that_is_lost_with_the_master_costs_no_work() {
     master.start_next();
     wait_served(&mut master);
     assert_eq!(launches(&resumed(master)), 1, "it has gone on where it was");
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let below = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
+    entries.flat_map(below).filter(|path| path.is_file()).collect()
+}
+
+#[test]
+fn the_key_of_the_images_lies_beside_the_certificates_alone_and_opens_all_of_them() {
+    let master = parked(TWO, 2);
+    let cluster = master.out().join("cluster.json");
+    let standing = fs::read(&cluster).expect("a cluster that stays");
+    let standing: serde_json::Value = serde_json::from_slice(&standing).expect("it is JSON");
+    let hex = standing["sealing_key"].as_str().expect("a key").to_owned();
+    let digits = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal digits");
+    let raw: Vec<u8> = (0..hex.len()).step_by(2).map(digits).collect();
+    assert_eq!(raw.len(), 32);
+    let own = store_of(&master, 0).file_name().expect("a name").to_string_lossy().into_owned();
+    let node = own.strip_prefix("coswitch-").expect("a store of coswitch");
+    let dirs = [
+        master.out(),
+        master.store(),
+        Path::new("/dev/shm").join(&own),
+        Path::new("/run/coswitch").join(node),
+    ];
+    let holds = |path: &PathBuf| {
+        let bytes = fs::read(path).unwrap_or_default();
+        let has = |key: &[u8]| bytes.windows(key.len()).any(|found| found == key);
+        has(hex.as_bytes()) || has(&raw)
+    };
+    let found: Vec<PathBuf> = dirs.iter().flat_map(|dir| files(dir)).filter(holds).collect();
+    assert_eq!(found, [cluster]);
+
+    let store = master.store().display().to_string();
+    let out = master.out().display().to_string();
+    let verified = master.user(&["images", "--store", &store, "verify", "--run", &out]);
+    let images = verified.json["images"].as_array().expect("images");
+    let states: Vec<_> = images.iter().map(|image| &image["state"]).collect();
+    assert!(states.len() >= 2 && states.iter().all(|state| *state == "intact"), "{states:?}");
+    resumed(master);
 }
 
 /// Makes each attempt to start another daemon fail, until it is called again.

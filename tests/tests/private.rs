@@ -192,6 +192,7 @@ fn start(run: &str, store: &Path, logs: &Path) -> String {
             daemons: DaemonsRequest {
                 run,
                 nodes: nodes.expect("the kernel names the processors"),
+                sealing_key: [7; 32].into(),
                 stop_after: coswitch_tests::cluster::STEP_LIMIT,
                 standing: false,
                 local: None,

@@ -7,6 +7,10 @@
 use super::huge::Huge;
 use super::index::{self, Chunk, INDEX, PAGES, Unusable};
 use super::memory::{Memory, Piece};
+use crate::files;
+use crate::keys::{FileKey, SnapshotKeys};
+use crate::manifest::FileRecord;
+use crate::sealed::{self, OpenError};
 use crate::{parallel, private, processes};
 use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::unistd::Pid;
@@ -15,7 +19,7 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -38,31 +42,63 @@ pub enum FillError {
     TimedOut,
 }
 
+/// The pages of a tree as they were sealed in a directory, and what opens them.
+#[derive(Clone, Debug)]
+pub struct SealedPages {
+    /// By which an arena knows them.
+    pub(crate) dir: PathBuf,
+    pages: FileKey,
+    index: FileKey,
+}
+
 /// Where the deferred pages of a tree come from.
 pub(crate) enum PageSource<'a> {
     /// From memory, as they were dumped.
     Memory(&'a Memory),
     File {
         pages: File,
+        key: FileKey,
         chunks: Vec<Chunk>,
     },
 }
 
-impl PageSource<'_> {
-    /// Opens the file of pages among the images and starts reading it in the background; `None` if CRIU has
-    /// written all pages itself.
-    pub(crate) fn open(images_dir: &Path) -> Result<Option<PageSource<'static>>, FillError> {
-        let pages = match private::open(&images_dir.join(PAGES)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            pages => pages.map_err(FillError::Read)?,
-        };
-        let advice = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_WILLNEED;
-        nix::fcntl::posix_fadvise(&pages, 0, 0, advice).ok();
-        // Pages without an index were never sealed.
-        let index = private::read(&images_dir.join(INDEX)).map_err(FillError::Read)?;
-        Ok(Some(PageSource::File { pages, chunks: index::decode(&index)? }))
+impl SealedPages {
+    /// Those in `dir`, by the records of the pages and of their index.
+    pub(crate) fn of(
+        dir: &Path,
+        [pages, index]: [&FileRecord; 2],
+        keys: &SnapshotKeys,
+    ) -> Option<SealedPages> {
+        let (pages, index) = files::key(pages, keys).zip(files::key(index, keys))?;
+        Some(SealedPages { dir: dir.to_owned(), pages, index })
     }
 
+    /// Opens the index and starts reading the pages in the background.
+    pub(crate) fn open(&self) -> Result<PageSource<'static>, FillError> {
+        let pages = private::open(&self.dir.join(PAGES)).map_err(FillError::Read)?;
+        let advice = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_WILLNEED;
+        nix::fcntl::posix_fadvise(&pages, 0, 0, advice).ok();
+        let file = private::open(&self.dir.join(INDEX)).map_err(FillError::Read)?;
+        let (stored, mut index) = (file.metadata().map_err(FillError::Read)?.len(), Vec::new());
+        let opened = sealed::open(file, stored, &self.index, |bytes| {
+            index.extend_from_slice(bytes);
+            Ok(())
+        });
+        opened.map_err(|error| match error {
+            OpenError::Changed => Unusable::Index.into(),
+            OpenError::Io(error) => FillError::Read(error),
+        })?;
+        Ok(PageSource::File { pages, key: self.pages.clone(), chunks: index::decode(&index)? })
+    }
+
+    /// Opens every chunk.
+    pub(crate) fn verify(&self) -> Result<(), FillError> {
+        let (source, mut scratch) = (self.open()?, Default::default());
+        (0..source.chunks()).try_for_each(|number| source.with_chunk(number, &mut scratch, |_, _| Ok(())))
+    }
+}
+
+impl PageSource<'_> {
     fn chunks(&self) -> u64 {
         match self {
             PageSource::Memory(memory) => memory.chunks(),
@@ -82,27 +118,26 @@ impl PageSource<'_> {
         }
     }
 
-    /// Writes a chunk into its processes.
-    fn write_chunk(
+    /// Calls `act` with the pages of a chunk.
+    fn with_chunk(
         &self,
         number: u64,
-        to: &BTreeMap<u32, Pid>,
-        scratch: &mut [Vec<u8>; 2],
+        [stored, decoded]: &mut [Vec<u8>; 2],
+        act: impl FnOnce(&[u8], &[Piece]) -> Result<(), FillError>,
     ) -> Result<(), FillError> {
-        let [stored, decoded] = scratch;
         match self {
             PageSource::Memory(memory) => {
                 let (bytes, pieces) = memory.chunk(number, stored).map_err(FillError::Read)?;
-                write(bytes, &pieces, to)
+                act(bytes, &pieces)
             }
-            PageSource::File { pages, chunks } => {
+            PageSource::File { pages, key, chunks } => {
                 let chunk = &chunks[number as usize];
                 stored.resize(chunk.stored as usize, 0);
                 pages.read_exact_at(stored, chunk.offset).map_err(|error| match error.kind() {
                     io::ErrorKind::UnexpectedEof => Unusable::Chunk { offset: chunk.offset }.into(),
                     _ => FillError::Read(error),
                 })?;
-                write(chunk.decode(stored, decoded)?, &pieces_of(chunk), to)
+                act(chunk.decode(key, number, stored, decoded)?, &pieces_of(chunk))
             }
         }
     }
@@ -119,7 +154,7 @@ impl PageSource<'_> {
             huge.make(self.pages(chunks.clone()).into_iter(), &to);
             chunks.into_iter().try_for_each(|number| match Instant::now() < deadline {
                 _ if failed.load(Ordering::Relaxed) => Ok(()),
-                true => self.write_chunk(number, &to, &mut scratch),
+                true => self.with_chunk(number, &mut scratch, |bytes, pieces| write(bytes, pieces, &to)),
                 false => Err(FillError::TimedOut),
             })
         };

@@ -1,15 +1,15 @@
 //! Index of a file of pages. Pure.
 //!
 //! ```text
-//! pages.cws   chunk │ chunk │ …             without gaps: each byte belongs to one chunk and its checksum
-//! pages.idx   "COSWPAGE" │ u32 version │ postcard of the list of chunks
+//! pages.cws   ( chunk, encrypted │ tag )*   without gaps: each byte belongs to one chunk and its tag
+//! pages.idx   "COSWPAGE" │ u32 version │ postcard of the list of chunks; sealed as any other file
 //! ```
-//! The manifest has the checksum of the index, and the index has the checksum of each chunk as it is stored.
-//! So nothing is decoded, or written into a process, before it was checked.
+//! A chunk opens only as the one of its number. So nothing is decoded, or written into a process, before it
+//! was checked.
 
 use super::raw::CHUNK;
 use super::wire::PAGE;
-use crate::manifest::Checksum;
+use crate::keys::{FileKey, Place, TAG};
 use serde::{Deserialize, Serialize};
 
 /// The name of the file of pages among the images.
@@ -17,16 +17,14 @@ pub(crate) const PAGES: &str = "pages.cws";
 /// The name of its index.
 pub(crate) const INDEX: &str = "pages.idx";
 const MAGIC: &[u8; 8] = b"COSWPAGE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Chunk {
     pub(super) offset: u64,
-    /// Its length in the file.
+    /// Its length in the file, with the tag.
     pub(super) stored: u32,
     pub(super) is_compressed: bool,
-    /// Of the stored bytes.
-    checksum: (u64, u64),
     /// The pages in their order: process, address, number of pages.
     pub(super) pieces: Vec<(u32, u64, u16)>,
 }
@@ -41,23 +39,27 @@ pub enum Unusable {
 }
 
 impl Chunk {
-    /// Encodes `payload`, the pages of the pieces one after the other, at that zstd level; `None`:
-    /// uncompressed. Also returns the compressed bytes if they are to be stored instead of `payload`.
+    /// Encodes the bytes of `batch` from `begin` on in place: the pages of the pieces one after the other, at
+    /// that zstd level; `None`: uncompressed. The chunk will be at `offset` in the file, as number `number`.
     pub(super) fn encode(
-        offset: u64,
-        payload: &[u8],
+        key: &FileKey,
+        (number, offset): (u64, u64),
+        (batch, begin): (&mut Vec<u8>, usize),
         pieces: Vec<(u32, u64, u16)>,
         level: Option<i32>,
-    ) -> (Chunk, Option<Vec<u8>>) {
+    ) -> Chunk {
+        let payload = &batch[begin..];
         let packed = level.and_then(|level| zstd::bulk::compress(payload, level).ok());
         // A chunk that does not shrink by half is read faster uncompressed: decoding takes longer than the
         // disk saves.
         let packed = packed.filter(|packed| packed.len() <= payload.len() / 2);
-        let stored = packed.as_deref().unwrap_or(payload);
-        let Checksum(sum) = Checksum::of(stored);
-        let checksum = ((sum >> 64) as u64, sum as u64);
-        let is_compressed = packed.is_some();
-        (Chunk { offset, stored: stored.len() as u32, is_compressed, checksum, pieces }, packed)
+        if let Some(packed) = &packed {
+            batch.truncate(begin);
+            batch.extend_from_slice(packed);
+        }
+        key.seal(Place::new(number, false), batch, begin);
+        let stored = (batch.len() - begin) as u32;
+        Chunk { offset, stored, is_compressed: packed.is_some(), pieces }
     }
 
     /// Its length when decoded.
@@ -65,23 +67,22 @@ impl Chunk {
         self.pieces.iter().map(|(_, _, pages)| usize::from(*pages) * PAGE).sum()
     }
 
-    /// Checks and decodes the stored bytes.
+    /// Opens and decodes the stored bytes of the chunk of that number.
     pub(super) fn decode<'a>(
         &self,
-        stored: &'a [u8],
+        key: &FileKey,
+        number: u64,
+        stored: &'a mut [u8],
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], Unusable> {
         let damaged = Unusable::Chunk { offset: self.offset };
-        let Checksum(sum) = Checksum::of(stored);
-        if ((sum >> 64) as u64, sum as u64) != self.checksum {
-            return Err(damaged);
-        }
+        let opened = key.open(Place::new(number, false), stored).ok_or(damaged)?;
         let decoded = if self.is_compressed {
             scratch.resize(CHUNK, 0);
-            let length = zstd::bulk::decompress_to_buffer(stored, &mut scratch[..]).map_err(|_| damaged)?;
+            let length = zstd::bulk::decompress_to_buffer(opened, &mut scratch[..]).map_err(|_| damaged)?;
             &scratch[..length]
         } else {
-            stored
+            opened
         };
         if decoded.len() == self.bytes() { Ok(decoded) } else { Err(damaged) }
     }
@@ -98,7 +99,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Chunk>, Unusable> {
     let chunks: Vec<Chunk> = body.and_then(|body| postcard::from_bytes(body).ok()).ok_or(Unusable::Index)?;
     let mut end = 0;
     for chunk in &chunks {
-        let fits = chunk.bytes() <= CHUNK && chunk.stored as usize <= CHUNK;
+        let fits = chunk.bytes() <= CHUNK && chunk.stored as usize <= CHUNK + TAG;
         if chunk.offset != end || !fits {
             return Err(Unusable::Index);
         }
@@ -110,12 +111,17 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Chunk>, Unusable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::{ClusterKey, Hex32, Sealing};
+
+    fn key() -> FileKey {
+        let sealing = Sealing::new(ClusterKey::from([1; 32]), "n0".into(), "/".into());
+        sealing.keys("job-1", 1).file("pages", &Hex32([2; 32]))
+    }
 
     fn chunk(payload: &[u8], level: Option<i32>) -> (Chunk, Vec<u8>) {
-        let pages = (payload.len() / PAGE) as u16;
-        let (chunk, packed) = Chunk::encode(0, payload, vec![(1, 0x1000, pages)], level);
-        let stored = packed.unwrap_or_else(|| payload.to_vec());
-        (chunk, stored)
+        let (mut batch, pages) = ([b"before", payload].concat(), (payload.len() / PAGE) as u16);
+        let chunk = Chunk::encode(&key(), (3, 0), (&mut batch, 6), vec![(1, 0x1000, pages)], level);
+        (chunk, batch.split_off(6))
     }
 
     /// Incompressible bytes.
@@ -133,23 +139,27 @@ mod tests {
         for (payload, level, compressed) in
             [(vec![3; CHUNK], Some(1), true), (noise(CHUNK), Some(1), false), (vec![3; PAGE], None, false)]
         {
-            let (chunk, stored) = chunk(&payload, level);
-            assert_eq!(chunk.is_compressed, compressed);
-            assert!(chunk.decode(&stored, &mut Vec::new()).unwrap() == payload);
+            let (chunk, mut stored) = chunk(&payload, level);
+            assert_eq!((chunk.is_compressed, chunk.stored as usize), (compressed, stored.len()));
+            assert!(chunk.decode(&key(), 3, &mut stored, &mut Vec::new()).unwrap() == payload);
         }
     }
 
     #[test]
-    fn every_bit_changed_in_a_stored_chunk_and_every_cut_is_detected() {
+    fn every_bit_changed_in_a_stored_chunk_and_every_cut_and_another_number_is_detected() {
         for level in [None, Some(1)] {
             let (chunk, mut stored) = chunk(&[9; PAGE], level);
+            let decode = |number, stored: &[u8]| {
+                chunk.decode(&key(), number, &mut stored.to_vec(), &mut Vec::new()).map(<[u8]>::len)
+            };
+            assert_eq!(decode(3, &stored), Ok(PAGE));
+            assert_eq!(decode(4, &stored), Err(Unusable::Chunk { offset: 0 }));
             for bit in 0..stored.len() * 8 {
                 stored[bit / 8] ^= 1 << (bit % 8);
-                let found = chunk.decode(&stored, &mut Vec::new()).map(<[u8]>::len);
-                assert_eq!(found, Err(Unusable::Chunk { offset: 0 }), "bit {bit}");
+                assert_eq!(decode(3, &stored), Err(Unusable::Chunk { offset: 0 }), "bit {bit}");
                 stored[bit / 8] ^= 1 << (bit % 8);
             }
-            assert!((0..stored.len()).all(|end| chunk.decode(&stored[..end], &mut Vec::new()).is_err()));
+            assert!((0..stored.len()).all(|end| decode(3, &stored[..end]).is_err()));
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! CRIU ──▶ receive ──▶ raw (arena, else a file) ── split ──▶ images: the few pages that CRIU needs
 //! tree ──▶ copy ────────┘                             └─────▶ Memory: all others
-//! Memory ── seal ──▶ pages.cws, pages.idx                      in the background, when the tree is gone
+//! Memory ── seal ──▶ pages.cws, pages.idx, encrypted           in the background, when the tree is gone
 //! CRIU restores, the tree is stopped ── fill, from Memory or pages.cws ──▶ complete
 //! ```
 //! If CRIU writes pages to files and reads them from there, most of the time goes into fresh memory of the
@@ -26,14 +26,14 @@ mod split;
 mod wire;
 
 pub use arena::Arena;
-pub use fill::FillError;
+pub use fill::{FillError, SealedPages};
 pub use index::Unusable;
 pub use memory::Memory;
 pub use seal::SealReport;
 
 pub(crate) use borrowed::Borrowed;
 pub(crate) use fill::PageSource;
-pub(crate) use index::PAGES;
+pub(crate) use index::{INDEX, PAGES};
 pub(crate) use receive::Received;
 
 use crate::images::ImagesError;
@@ -58,19 +58,21 @@ pub(crate) struct Receiver<'a> {
     socket: UnixStream,
     arena: &'a Arena,
     images_dir: &'a Path,
+    /// For what does not fit the arena, and for the pages when they are sealed.
+    dir: &'a Path,
 }
 
 impl<'a> Receiver<'a> {
-    /// Also returns CRIU's end of the socket. Receiving fails after a silence of `limit`.
+    /// Pages that do not fit the arena go to `dir`. Also returns CRIU's end of the socket. Receiving fails after a silence of `limit`.
     pub(crate) fn new(
         arena: &'a Arena,
-        images_dir: &'a Path,
+        [images_dir, dir]: [&'a Path; 2],
         limit: Duration,
     ) -> io::Result<(Receiver<'a>, OwnedFd)> {
         let (socket, theirs) = UnixStream::pair()?;
         nix::sys::socket::setsockopt(&theirs, nix::sys::socket::sockopt::SndBufForce, &SOCKET_BYTES)?;
         socket.set_read_timeout(Some(limit))?;
-        Ok((Receiver { socket, arena, images_dir }, theirs.into()))
+        Ok((Receiver { socket, arena, images_dir, dir }, theirs.into()))
     }
 
     /// Receives all pages of these processes and allocates disk space for them. `borrowed` was read before
@@ -79,10 +81,10 @@ impl<'a> Receiver<'a> {
         let complete = |received: &mut Received| {
             borrowed.put_back(received)?;
             let (lazy, others) = received.bytes();
-            seal::preallocate(self.images_dir, lazy, others + IMAGES_BYTES)
+            seal::preallocate(self.dir, self.images_dir, lazy, others + IMAGES_BYTES)
         };
         let tree = processes::by_own_id(pids);
-        receive::receive(&self.socket, &tree, self.arena, self.images_dir, complete)
+        receive::receive(&self.socket, &tree, self.arena, self.dir, complete)
     }
 
     /// Makes CRIU, and our own receiving, fail.

@@ -1,28 +1,32 @@
-//! Sealing of pages: writes them durably to a file, compressed as hard as the disk leaves time for.
+//! Sealing of pages: writes them encrypted to a file, compressed as hard as the disk leaves time for.
 //!
 //! ```text
-//! this thread: chunk ─ zero filter ─ zstd ─▶ batch ══ at most two wait ══▶ writer: large writes, then fsync
+//! this thread: chunk ─ zero filter ─ zstd ─ seal ─▶ batch ══ at most two wait ══▶ writer: large writes
 //! ```
 //! After a chunk that did not shrink, only every eighth chunk is tried, which saves processor time for other
 //! jobs. If a batch has to wait for the writer, the disk is slower than compressing, and the next batch is
 //! compressed harder. If the writer waits, the next batch is compressed less.
 
+use super::fill::SealedPages;
 use super::index::{self, Chunk, INDEX, PAGES};
 use super::memory::Memory;
 use super::raw::CHUNK;
 use crate::error::{SnapshotError, at};
-use crate::manifest::{Checksum, FileRecord};
+use crate::files;
+use crate::keys::{FileKey, Hex32, SnapshotKeys, TAG};
+use crate::manifest::{FileRecord, Proof};
 use crate::private;
 use nix::fcntl::{FallocateFlags, fallocate};
-use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs, statfs};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
-use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of one write.
+/// Bytes of one write, at least.
 const BATCH: usize = 16 * CHUNK;
+/// The most that a batch may become.
+const BATCH_MAX: usize = BATCH + CHUNK + TAG;
 /// zstd levels, all of them fast.
 const LEVELS: [i32; 4] = [-7, -3, -1, 1];
 
@@ -54,19 +58,28 @@ impl Level {
 }
 
 impl Memory {
-    /// Writes the pages to the directory of their images and syncs them, but not the directory.
-    pub fn seal(&self, images_dir: &Path) -> Result<SealReport, SnapshotError> {
-        self.write(images_dir).map(|(_, report)| report)
+    /// Writes the pages to a directory.
+    pub fn seal(&self, dir: &Path, keys: &SnapshotKeys) -> Result<(SealedPages, SealReport), SnapshotError> {
+        let ([pages, index], report) = self.write((dir, ""), keys)?;
+        let sealed = SealedPages::of(dir, [&pages, &index], keys).expect("both have just been sealed");
+        Ok((sealed, report))
     }
 
-    /// Seals the pages; also returns their record for the manifest.
-    pub(crate) fn write(&self, images_dir: &Path) -> Result<(FileRecord, SealReport), SnapshotError> {
-        let path = images_dir.join(PAGES);
-        let file = private::create_or_open(&path).map_err(at(&path))?;
+    /// Writes the pages to the directory `below` that of their snapshot; returns the records of the pages and
+    /// of their index for the manifest. Does not wait for the disk.
+    pub(crate) fn write(
+        &self,
+        (snapshot, below): (&Path, &str),
+        keys: &SnapshotKeys,
+    ) -> Result<([FileRecord; 2], SealReport), SnapshotError> {
+        let name = format!("{below}{PAGES}");
+        let path = snapshot.join(&name);
+        let salt = Hex32::random().map_err(at(&path))?;
+        let (key, file) = (keys.file(&name, &salt), private::create_or_open(&path).map_err(at(&path))?);
         let (sender, batches) = sync_channel(1);
         let (chunks, written) = std::thread::scope(|scope| {
             let writer = scope.spawn(|| write(&file, batches));
-            let chunks = self.encode(|batch| match sender.try_send(batch) {
+            let chunks = self.encode(&key, |batch| match sender.try_send(batch) {
                 Err(TrySendError::Full(batch)) => sender.send(batch).map(|()| true),
                 sent => sent.map(|()| false).map_err(|_| std::sync::mpsc::SendError(Vec::new())),
             });
@@ -74,36 +87,37 @@ impl Memory {
             (chunks, writer.join().expect("writing does not panic"))
         });
         // The writer's error comes first: it is the cause if encoding broke off.
-        let (stored, checksum) = written.map_err(at(&path))?;
+        let stored = written.map_err(at(&path))?;
         let chunks = chunks.map_err(at(&path))?;
-        let index = images_dir.join(INDEX);
-        let encoded = index::encode(&chunks);
-        private::overwrite(&index).and_then(|mut file| file.write_all(&encoded)).map_err(at(&index))?;
+        let index = files::seal(snapshot, &format!("{below}{INDEX}"), &index::encode(&chunks), keys)?;
         let bytes = chunks.iter().map(|chunk| chunk.bytes() as u64).sum();
-        Ok((
-            FileRecord { name: format!("images/{PAGES}"), bytes: stored, checksum },
-            SealReport { bytes, stored },
-        ))
+        let pages = FileRecord { name, bytes: stored, proof: Proof::Salt(salt) };
+        Ok(([pages, index], SealReport { bytes, stored }))
     }
 
     /// Encodes all chunks in order. `hand_over` takes a batch and returns whether it had to wait, or an error
     /// if the writer has ended.
-    fn encode<E>(&self, mut hand_over: impl FnMut(Vec<u8>) -> Result<bool, E>) -> io::Result<Vec<Chunk>> {
+    fn encode<E>(
+        &self,
+        key: &FileKey,
+        mut hand_over: impl FnMut(Vec<u8>) -> Result<bool, E>,
+    ) -> io::Result<Vec<Chunk>> {
         let (mut level, mut offset, mut chunks, mut batch) = (Level::FIRST, 0, Vec::new(), Vec::new());
-        let (mut scratch, mut payload, mut in_vain) = (Vec::new(), Vec::new(), 0u32);
+        let (mut scratch, mut in_vain) = (Vec::new(), 0u32);
         let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
         for number in 0..self.chunks() {
             let (bytes, pieces) = self.chunk(number, &mut scratch)?;
             if pieces.is_empty() {
                 continue;
             }
-            payload.clear();
-            pieces.iter().for_each(|piece| payload.extend_from_slice(&bytes[piece.at..][..piece.bytes()]));
+            batch.reserve(BATCH_MAX - batch.len());
+            let begin = batch.len();
+            pieces.iter().for_each(|piece| batch.extend_from_slice(&bytes[piece.at..][..piece.bytes()]));
             let pieces = pieces.iter().map(|piece| (piece.process, piece.address, piece.pages as u16));
             let zstd = in_vain.is_multiple_of(TRY_EVERY).then_some(level.zstd());
-            let (chunk, packed) = Chunk::encode(offset, &payload, pieces.collect(), zstd);
-            in_vain = if packed.is_some() { 0 } else { in_vain + 1 };
-            batch.extend_from_slice(packed.as_deref().unwrap_or(&payload));
+            let place = (chunks.len() as u64, offset);
+            let chunk = Chunk::encode(key, place, (&mut batch, begin), pieces.collect(), zstd);
+            in_vain = if chunk.is_compressed { 0 } else { in_vain + 1 };
             offset += u64::from(chunk.stored);
             chunks.push(chunk);
             if batch.len() >= BATCH {
@@ -115,25 +129,26 @@ impl Memory {
     }
 }
 
-/// Writes all batches, cuts the file to their length and syncs it.
-fn write(mut file: &File, batches: Receiver<Vec<u8>>) -> io::Result<(u64, Checksum)> {
-    let (mut hasher, mut length) = (Xxh3::new(), 0);
+/// Writes all batches and cuts the file to their length.
+fn write(mut file: &File, batches: Receiver<Vec<u8>>) -> io::Result<u64> {
+    let mut length = 0;
     for batch in batches {
         file.write_all(&batch)?;
-        hasher.update(&batch);
         length += batch.len() as u64;
     }
     file.set_len(length)?;
-    file.sync_all()?;
-    Ok((length, Checksum(hasher.digest128())))
+    Ok(length)
 }
 
-/// Allocates disk space for that many bytes of pages, and checks that there are `besides` more bytes for the
-/// images. Cutting the file to its length frees the rest. On a file system in memory, where allocating costs
-/// as much as writing, the free space is only checked.
-pub(super) fn preallocate(images_dir: &Path, bytes: u64, besides: u64) -> io::Result<()> {
-    let file = private::create(&images_dir.join(PAGES))?;
+/// Allocates disk space for that many bytes of pages in `dir`, and checks that there are `besides` more bytes
+/// for the images in `images_dir`, and on the disk, where they will be sealed. Cutting the file to its length
+/// frees the rest. On a file system in memory, where allocating costs as much as writing, the free space is
+/// only checked.
+pub(super) fn preallocate(dir: &Path, images_dir: &Path, bytes: u64, besides: u64) -> io::Result<()> {
+    let file = private::create(&dir.join(PAGES))?;
     let is_in_memory = fstatfs(&file)?.filesystem_type() == TMPFS_MAGIC;
+    // Each chunk has a tag.
+    let bytes = bytes.saturating_add(bytes.div_ceil(CHUNK as u64) * TAG as u64);
     if !is_in_memory && bytes > 0 {
         let length = i64::try_from(bytes).unwrap_or(i64::MAX);
         match fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
@@ -142,10 +157,13 @@ pub(super) fn preallocate(images_dir: &Path, bytes: u64, besides: u64) -> io::Re
             allocated => allocated?,
         }
     }
-    let now = fstatfs(&file)?;
-    let free = now.blocks_available().saturating_mul(now.block_size() as u64);
     let needed = if is_in_memory { bytes.saturating_add(besides) } else { besides };
-    if free < needed { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    for (found, needed) in [(fstatfs(&file)?, needed), (statfs(images_dir)?, besides)] {
+        if found.blocks_available().saturating_mul(found.block_size() as u64) < needed {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 pub mod segment;
 
 use coswitch_ckpt::{
-    Arena, Criu, DumpError, DumpReport, DumpRequest, Origin, RestoreError, RestoreRequest, Restored,
-    Snapshot, SnapshotWriter, Store,
+    Arena, ClusterKey, Criu, DumpError, DumpReport, DumpRequest, Origin, RestoreError, RestoreRequest,
+    Restored, SealedPages, Sealing, Snapshot, SnapshotError, SnapshotWriter, Store,
 };
 use coswitch_ckpt::{forker, processes};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -42,6 +42,22 @@ pub fn arena() -> Arena {
     ARENA.get_or_init(|| Arena::new(24 << 20).unwrap()).clone()
 }
 
+/// The key of the cluster of all tests.
+pub const KEY: [u8; 32] = *b"the key of the cluster of tests.";
+
+/// Images lie in plain in this directory meanwhile, below names that are no application's.
+pub fn sealing(plain: &Path) -> Sealing {
+    Sealing::new(ClusterKey::from(KEY), "r1-2-n0".to_owned(), plain.to_owned())
+}
+
+pub fn open(root: &Path) -> Store {
+    Store::open(root, sealing(root)).unwrap()
+}
+
+pub fn reopen(dir: &Path) -> Result<Snapshot, SnapshotError> {
+    Snapshot::open(dir, &sealing(dir))
+}
+
 pub struct Shape {
     /// Private memory of each rank.
     pub mib: usize,
@@ -65,6 +81,8 @@ pub struct Tree {
     pub cgroup: PathBuf,
     pub segment: Segment,
     pub dir: tempfile::TempDir,
+    /// Of the last dump.
+    pages: Option<SealedPages>,
     dumps: u32,
 }
 
@@ -81,7 +99,7 @@ impl Tree {
         let cgroup = cgroup_root().join(&name);
         fs::create_dir(&cgroup).unwrap();
         let root = launch(dir.path(), &segment, &cgroup, shape);
-        let tree = Tree { root, cgroup, segment, dir, dumps: 0 };
+        let tree = Tree { root, cgroup, segment, dir, pages: None, dumps: 0 };
         tree.assert_working();
         tree
     }
@@ -119,6 +137,7 @@ impl Tree {
             freeze_cgroup: self.cgroup.clone(),
             segment: Some(self.segment.identity()),
             images_dir: self.images(),
+            pages_dir: self.images(),
             work_dir: self.work_dir(),
             arena: Some(arena()),
             stays: false,
@@ -131,8 +150,17 @@ impl Tree {
     pub fn dump(&mut self) -> Result<DumpReport, DumpError> {
         self.dumps += 1;
         self.freeze();
-        let report = dump_and_seal(&self.dump_request())?;
+        let report = self.dump_and_seal(&self.dump_request())?;
         waitpid(self.root, None).expect("the dumped root is our zombie");
+        Ok(report)
+    }
+
+    /// Dumps a frozen tree and seals the pages that the dump has left in memory.
+    pub fn dump_and_seal(&mut self, request: &DumpRequest) -> Result<DumpReport, DumpError> {
+        let report = criu().dump(request)?;
+        let memory = report.memory.as_ref().expect("an arena takes all pages");
+        let sealed = memory.seal(&request.pages_dir, &sealing(Path::new("/")).keys("tree", 0));
+        self.pages = Some(sealed.unwrap().0);
         Ok(report)
     }
 
@@ -143,6 +171,7 @@ impl Tree {
             cgroups: vec![self.cgroup.clone()],
             segment: Some(self.segment.identity()),
             outputs: Vec::new(),
+            pages: self.pages.clone(),
             arena: None,
             leave_stopped: true,
             user: None,
@@ -203,13 +232,6 @@ impl Drop for Tree {
     }
 }
 
-/// Dumps a frozen tree and seals the pages that the dump has left in memory.
-pub fn dump_and_seal(request: &DumpRequest) -> Result<DumpReport, DumpError> {
-    let report = criu().dump(request)?;
-    report.memory.as_ref().expect("an arena takes all pages").seal(&request.images_dir).unwrap();
-    Ok(report)
-}
-
 /// Channel states that [`cut`] saves.
 pub const IN_FLIGHT: &[u8] = b"a message that was under way at the cut";
 
@@ -220,6 +242,7 @@ pub fn cut(tree: &Tree, store: &Store, epoch: u64, arena: &Arena) -> (SnapshotWr
     tree.freeze();
     let mut request = tree.dump_request();
     (request.images_dir, request.work_dir) = (writer.images_dir(), writer.work_dir());
+    request.pages_dir = writer.pages_dir();
     request.arena = Some(arena.clone());
     writer.save_segment(&tree.segment.path).unwrap();
     writer.save_channels(IN_FLIGHT).unwrap();

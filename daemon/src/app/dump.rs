@@ -1,6 +1,6 @@
 //! Dump of the part: from frozen to parked; and checkpoint: from frozen to frozen.
 //!
-//! A dump is over when the processes have ended and their memory is free. The snapshot is sealed (hashed,
+//! A dump is over when the processes have ended and their memory is free. The snapshot is sealed (encrypted,
 //! synced) in the background, because the next set needs the memory and not the disk. Only a sealed snapshot
 //! is restored. A checkpoint writes the same snapshot and leaves the processes where they are, so that they
 //! compute on while it is sealed.
@@ -174,6 +174,7 @@ impl Dump {
             freeze_cgroup: self.freezer,
             segment: Some(self.segment.clone()),
             images_dir: writer.images_dir(),
+            pages_dir: writer.pages_dir(),
             work_dir: writer.work_dir(),
             arena: Some(self.node.arena.clone()),
             stays: self.stays,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use coswitch_ckpt::Store;
 use coswitch_policies::{Epoch, JobId};
 use tracing::{error, info, warn};
 
@@ -86,15 +87,30 @@ impl Control {
         let store = &self.node.store;
         let name = job.to_string();
         store.remove_unsealed(&name)?;
-        let epoch = *store.sealed_epochs(&name)?.first().context("nothing of it was sealed")?;
-        let saved = SavedPart::of(&store.snapshot(&name, epoch)?)?;
-        let saved = saved.context("an earlier version of coswitch has sealed it")?;
+        let (epoch, saved) = newest_part(store, &name)?;
         let held = saved.held(job);
         let (handle, task) = AppHandle::take_up(Arc::clone(&self.node), job, saved, Epoch(epoch))?;
         self.apps.insert(job, App { handle, task, held, is_released: false });
         info!(%job, epoch, "an application was taken up");
         Ok(())
     }
+}
+
+/// The newest snapshot that opens, and what it says of the application. A restore passes over the others too.
+fn newest_part(store: &Store, name: &str) -> anyhow::Result<(u64, SavedPart)> {
+    let mut found = Err(anyhow!("nothing of it was sealed"));
+    for epoch in store.sealed_epochs(name)? {
+        let opened = store.snapshot(name, epoch).map_err(Into::into);
+        let saved = opened.and_then(|snapshot| SavedPart::of(&snapshot)?.context("it has no part"));
+        match saved {
+            Ok(saved) => return Ok((epoch, saved)),
+            Err(error) => {
+                warn!(name, epoch, error = format!("{error:#}"), "a snapshot is passed over");
+                found = Err(error);
+            }
+        }
+    }
+    found
 }
 
 /// The job whose snapshots have this name.

@@ -11,17 +11,18 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use coswitch_ckpt::{copies::Returning, manifest::Manifest, snapshot::Moved};
+use coswitch_ckpt::{copies::Returning, snapshot::Moved};
 use coswitch_policies::{Bytes, JobId, NodeId};
 use rustls::{ClientConnection, StreamOwned};
 use tracing::warn;
 
 use super::{
-    connect_to, copy_id,
+    connect_to,
     wire::{self, Frame},
 };
 use crate::{
     app::{NodeServices, SEGMENT, SavedPart},
+    node::node_name,
     protocol::FetchRequest,
 };
 
@@ -53,17 +54,26 @@ pub(crate) fn fetch(
         }
     };
     let found: Vec<(Holder, Vec<u8>)> = scatter.ring.iter().filter_map(|node| begin(*node)).collect();
-    let Some((_, manifest)) = found.first() else { bail!("no copy is left: {}", failures.join("; ")) };
-    let manifest = manifest.clone();
-    let needed = Manifest::decode(&manifest).context("the copy's manifest is damaged")?.bytes();
+    let (name, owner) = (job.to_string(), node_name(&node.config.run, *owner));
+    let mut genuine = None;
+    for (holder, bytes) in &found {
+        match node.store.read_manifest(bytes, (&name, epoch.0), &owner) {
+            Ok(manifest) => {
+                genuine = Some((bytes.clone(), manifest));
+                break;
+            }
+            Err(error) => failures.push(format!("{}: {error}", holder.node)),
+        }
+    }
+    let Some((sealed, manifest)) = genuine else { bail!("no copy is left: {}", failures.join("; ")) };
     let begun = {
         let _not_ended = node.copies.writing()?;
-        let writer = node.store.begin_with(&job.to_string(), epoch.0, SystemTime::now(), needed)?;
-        Returning::begin(writer, &manifest, &copy_id(job, *owner, *epoch))?
+        let writer = node.store.begin_with(&name, epoch.0, SystemTime::now(), manifest.bytes())?;
+        Returning::begin(writer, manifest)?
     };
     let mut missing: BTreeSet<u32> = (0..begun.chunk_count()).collect();
     let mut holders: Vec<Holder> =
-        found.into_iter().filter(|(_, other)| *other == manifest).map(|(holder, _)| holder).collect();
+        found.into_iter().filter(|(_, other)| *other == sealed).map(|(holder, _)| holder).collect();
     let here = Mutex::new(BTreeSet::new());
     // A second holder is asked for what the first one has damaged or not sent.
     while !missing.is_empty() && !holders.is_empty() {
@@ -121,7 +131,7 @@ pub(crate) fn fetch(
     // The ranks map the segment of this node, and it has to know where the others are.
     let part = SavedPart::placed(&begun.part()?, &request.placement)?;
     let segment = node.config.shm(job).join(SEGMENT);
-    let program = begun.program().map(|path| node.store.program_path(&job.to_string(), path)).transpose()?;
+    let program = begun.program().map(|path| node.store.program_path(&name, path)).transpose()?;
     let moved = Moved { segment: Some(&segment), program: program.as_deref(), part: Some(&part) };
     Ok(Bytes(begun.seal(moved)?))
 }

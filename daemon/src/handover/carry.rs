@@ -186,6 +186,7 @@ mod tests {
             run: "r1-2".into(),
             node: coswitch_policies::NodeId(1),
             identity,
+            sealing_key: [7; 32].into(),
             control: any,
             data: any,
             memory: None,

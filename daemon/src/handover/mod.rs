@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Raised when a [`Handover`] of this build cannot be read by those before, or the other way round.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// All that a daemon has to know of its past.
 #[derive(Serialize, Deserialize)]

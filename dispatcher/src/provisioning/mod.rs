@@ -18,7 +18,11 @@ use coswitch_daemon::{
     pki::{Identity, PkiError},
     virtual_net::VirtualNetError,
 };
-pub use coswitch_daemon::{node::Tier, plane::LinkRules, protocol::Programs};
+pub use coswitch_daemon::{
+    node::{ClusterKey, Tier},
+    plane::LinkRules,
+    protocol::Programs,
+};
 use coswitch_policies::{Bytes, NodeId, local::Technique};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -123,6 +127,8 @@ pub struct DaemonsRequest {
     /// Tells this run's cgroups and files from those of others.
     pub run: String,
     pub nodes: Vec<NodeSpec>,
+    /// See [`NodeConfig::sealing_key`].
+    pub sealing_key: ClusterKey,
     /// See [`NodeConfig::stop_after`].
     pub stop_after: Duration,
     /// See [`NodeConfig::standing`].
@@ -148,6 +154,7 @@ impl DaemonsRequest {
             run: self.run.clone(),
             node: spec.node,
             identity,
+            sealing_key: self.sealing_key.clone(),
             control: any,
             data: any,
             memory: Some(spec.memory),

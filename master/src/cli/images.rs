@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context;
@@ -21,7 +21,7 @@ use coswitch_report::{
 use serde::Serialize;
 
 use super::{Answer, Exit, Failure, Output};
-use crate::run_name::RunName;
+use crate::{image_key::ImageKey, run_name::RunName, serve::DEFAULT_SOCKET, standing};
 
 /// The default directory of earlier versions.
 const EARLIER_STORE: &str = "/var/tmp";
@@ -43,8 +43,15 @@ pub(crate) struct ImagesCommand {
 enum Action {
     /// List all images.
     List,
-    /// Read every byte and compare it with the sealed hashes; exits with 1 where an image is damaged.
-    Verify(Selection),
+    /// Compare every byte of a run's images with what was sealed; exits with 1 where an image is damaged.
+    Verify {
+        #[command(flatten)]
+        selection: Selection,
+        /// The directory (`--out`) of the served cluster, or of the run whose jobs are parked: the key of its
+        /// images is there [default: that of the cluster that was last served].
+        #[arg(long, value_name = "DIR")]
+        run: Option<PathBuf>,
+    },
     /// Remove images; those of runs that are alive only with --force.
     Remove {
         #[command(flatten)]
@@ -90,7 +97,13 @@ impl ImagesCommand {
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let mut found = FoundImages::default();
         let mut all_good = true;
+        let key = self.action.key()?;
         for (node, store) in stores(&self.store)? {
+            let store = match key.as_ref().map(|key| key.sealing(&node)) {
+                None => store,
+                Some(Some(sealing)) => store.sealed(sealing),
+                Some(None) => continue,
+            };
             let entries = store.list().with_context(|| format!("failed to list the images of {node}"))?;
             for entry in entries.into_iter().filter(|entry| self.action.selects(&node, entry)) {
                 let (state, good) = self.action.apply(&node, &store, &entry);
@@ -106,8 +119,16 @@ impl ImagesCommand {
 }
 
 impl Action {
+    /// Where the images have to be opened.
+    fn key(&self) -> Result<Option<ImageKey>, anyhow::Error> {
+        let Self::Verify { run, .. } = self else { return Ok(None) };
+        let run = run.clone().or_else(|| standing::noted(Path::new(DEFAULT_SOCKET)));
+        let run = run.context("images are sealed: name the directory of their run by --run")?;
+        ImageKey::read(&run).map(Some)
+    }
+
     fn selects(&self, node: &str, entry: &StoredSnapshot) -> bool {
-        let (Self::Verify(selection) | Self::Remove { selection, .. }) = self else { return true };
+        let (Self::Verify { selection, .. } | Self::Remove { selection, .. }) = self else { return true };
         selection.node.as_deref().is_none_or(|selected| selected == node)
             && selection.job.as_ref().is_none_or(|selected| *selected == entry.application)
             && selection.epoch.is_none_or(|selected| selected == entry.epoch)
@@ -117,8 +138,8 @@ impl Action {
     fn apply(&self, node: &str, store: &Store, entry: &StoredSnapshot) -> (String, bool) {
         let done = match self {
             Action::List => return (state(entry), true),
-            Action::Verify(_) if entry.problem.is_some() => return (state(entry), !entry.is_damaged()),
-            Action::Verify(_) => store.verify(&entry.application, entry.epoch).map(|()| "intact"),
+            Action::Verify { .. } if entry.problem.is_some() => return (state(entry), !entry.is_damaged()),
+            Action::Verify { .. } => store.verify(&entry.application, entry.epoch).map(|()| "intact"),
             Action::Remove { force: false, .. } if is_alive(node) => {
                 return ("kept: its run is alive".into(), false);
             }

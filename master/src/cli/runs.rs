@@ -156,6 +156,7 @@ impl Runs {
         }
         let accepted = parked.job_set.jobs.iter().map(Accepted::of_file).collect();
         let resumed = Resumed {
+            sealing_key: parked.sealing_key,
             generation: parked.generation,
             age: parked.age,
             past: Past::of(accepted, Known::of(&record.events)),

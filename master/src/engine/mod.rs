@@ -27,7 +27,7 @@ use anyhow::Context;
 use coswitch_dispatcher::{
     protocol::Delivery,
     provisioning::{
-        DaemonsRequest, LinkRules, NodeSpec, Nodes, NodesRequest, NodesState, Provisioning,
+        ClusterKey, DaemonsRequest, LinkRules, NodeSpec, Nodes, NodesRequest, NodesState, Provisioning,
         hosts::HostRequest,
         slurm::SlurmRequest,
         virtual_nodes::{self, VirtualRequest},
@@ -71,6 +71,8 @@ pub struct EngineOptions {
 /// A run that goes on.
 #[derive(Clone, Debug)]
 pub struct Resumed {
+    /// Opens the images of the run.
+    pub sealing_key: ClusterKey,
     /// Of the master before.
     pub generation: u64,
     /// The time that the run has taken so far.
@@ -124,13 +126,16 @@ pub fn run(
     events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
     let (_, mut nobody) = unbounded_channel();
-    let nodes = start_nodes(&nodes_request(&jobs, &options, Lifetime::Run { resumes: resumed.is_some() })?)?;
+    let sealing_key = sealing_key(resumed.as_ref().map(|resumed| &resumed.sealing_key))?;
+    let lifetime = Lifetime::Run { resumes: resumed.is_some() };
+    let nodes = start_nodes(&nodes_request(&jobs, &options, lifetime, &sealing_key)?)?;
     let generation = resumed.as_ref().map_or(1, |resumed| resumed.generation + 1);
     let origin = resumed.map_or(Origin::Run, |resumed| Origin::Resumed(Box::new(resumed)));
     let set = jobs.clone();
     let outcome = drive(jobs, &options, &nodes, &|| (), origin, &mut nobody, events)?;
     if outcome.run == RunOutcome::Parked {
-        Parked::new(options.run.clone(), generation, outcome.age, set).write(&options.out)?;
+        let parked = Parked::new(options.run.clone(), sealing_key, generation, outcome.age, set);
+        parked.write(&options.out)?;
         nodes.end_parked().context("failed to end the nodes")?;
     } else {
         nodes.end().context("failed to remove what the run has left")?;
@@ -151,7 +156,8 @@ pub fn serve(
     asks: &mut UnboundedReceiver<Ask>,
     events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
-    let request = nodes_request(&jobs, &options, Lifetime::Standing)?;
+    let sealing_key = sealing_key(past.as_ref().map(|(standing, _)| &standing.sealing_key))?;
+    let request = nodes_request(&jobs, &options, Lifetime::Standing, &sealing_key)?;
     let (cluster, park) = (jobs.cluster.clone(), jobs.scheduler.park);
     let (nodes, standing, origin) = match past {
         None => {
@@ -160,7 +166,7 @@ pub fn serve(
             let kept = events.keep(&all.iter().collect::<Vec<_>>());
             kept.context("failed to write the jobs of the run file down")?;
             let nodes = start_nodes(&request)?;
-            let standing = Standing::new(options.run.clone(), cluster, park, nodes.state());
+            let standing = Standing::new(options.run.clone(), sealing_key, cluster, park, nodes.state());
             (nodes, standing, Origin::Served)
         }
         Some((mut standing, past)) => {
@@ -209,6 +215,11 @@ fn take_up(state: NodesState) -> anyhow::Result<(Nodes, Vec<(NodeId, String)>)> 
         tracing::warn!(%node, "its daemon has ended, and another one has taken up its snapshots");
     }
     Ok((nodes, absent))
+}
+
+/// The key of the images that there are, or a new one.
+fn sealing_key(past: Option<&ClusterKey>) -> anyhow::Result<ClusterKey> {
+    past.map_or_else(ClusterKey::random, |key| Ok(key.clone())).context("failed to make a key for images")
 }
 
 fn start_nodes(request: &NodesRequest) -> anyhow::Result<Nodes> {
@@ -261,7 +272,12 @@ enum Lifetime {
     Standing,
 }
 
-fn nodes_request(jobs: &JobSet, options: &EngineOptions, lifetime: Lifetime) -> anyhow::Result<NodesRequest> {
+fn nodes_request(
+    jobs: &JobSet,
+    options: &EngineOptions,
+    lifetime: Lifetime,
+    sealing_key: &ClusterKey,
+) -> anyhow::Result<NodesRequest> {
     let (standing, resumes) = (lifetime == Lifetime::Standing, lifetime == Lifetime::Run { resumes: true });
     let installed = Installation::find()?.into();
     let cluster = &jobs.cluster;
@@ -279,7 +295,18 @@ fn nodes_request(jobs: &JobSet, options: &EngineOptions, lifetime: Lifetime) -> 
     let (run, logs) = (options.run.clone(), options.out.clone());
     let links = LinkRules { encrypt: cluster.encrypts(), silence: cluster.lost_after };
     let local = jobs.scheduler.local;
-    let daemons = DaemonsRequest { run, nodes, stop_after, standing, local, links, resumes, logs, installed };
+    let daemons = DaemonsRequest {
+        run,
+        nodes,
+        sealing_key: sealing_key.clone(),
+        stop_after,
+        standing,
+        local,
+        links,
+        resumes,
+        logs,
+        installed,
+    };
     if cluster.is_virtual() {
         return Ok(NodesRequest::Virtual(VirtualRequest { daemons, rate }));
     }

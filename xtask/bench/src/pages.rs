@@ -14,7 +14,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use coswitch_ckpt::{Arena, Criu, DumpRequest, Memory, Origin, SegmentFile, Snapshot, Store};
+use coswitch_ckpt::{
+    Arena, ClusterKey, Criu, DumpRequest, Memory, Origin, Sealing, SegmentFile, Snapshot, Store,
+};
 use nix::{
     sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev},
     unistd::Pid,
@@ -223,7 +225,9 @@ impl<'a> Tree<'a> {
 
     fn round(&mut self, from_file: bool) -> Result<Round> {
         let dir = tempfile::tempdir_in(STORE)?;
-        let store = Store::open(dir.path())?;
+        let plain = tempfile::tempdir_in("/dev/shm")?;
+        let sealing = Sealing::new(ClusterKey::random()?, "bench".into(), plain.path().to_owned());
+        let store = Store::open(dir.path(), sealing)?;
         let mut writer = store.begin("bench", 1, SystemTime::now())?;
         self.freeze()?;
         let segment = SegmentFile::at(&self.dir.path().join("segment-0"))?;
@@ -232,6 +236,7 @@ impl<'a> Tree<'a> {
             freeze_cgroup: self.cgroup.clone(),
             segment: Some(segment.clone()),
             images_dir: writer.images_dir(),
+            pages_dir: writer.pages_dir(),
             work_dir: writer.work_dir(),
             arena: Some(self.arena.clone()),
             stays: false,

@@ -115,6 +115,7 @@ impl Stage {
             daemons: DaemonsRequest {
                 run,
                 nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
+                sealing_key: [7; 32].into(),
                 stop_after: PATIENCE,
                 standing: false,
                 local,
