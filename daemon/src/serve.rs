@@ -160,6 +160,8 @@ fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<Option<Success
 
 /// This thread forks from now on, and another one serves.
 fn beside_forks(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyhow::Result<Served> {
+    // A rank can cut its segment, which this process has mapped.
+    coswitch_ring::survive_missing_pages().context("failed to handle bus errors")?;
     forker::lead(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let result = runtime.block_on(serve(config, begin, head));

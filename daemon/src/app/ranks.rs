@@ -10,7 +10,7 @@ use coswitch_ckpt::private;
 use coswitch_launcher::protocol::{ExitStatus, LauncherCommand, LauncherEvent, encode};
 use coswitch_policies::local::Excerpt;
 use coswitch_ring::Segment;
-use nix::sys::wait::WaitStatus;
+use nix::sys::{signal::Signal, wait::WaitStatus};
 use tracing::warn;
 
 use super::{
@@ -80,6 +80,11 @@ impl Part {
         self.state = State::Ended;
         match status {
             Ok(WaitStatus::Exited(_, 0)) => self.tell_ended(),
+            Ok(WaitStatus::Signaled(_, Signal::SIGBUS, _)) => {
+                let reason = "its launcher found pages of the segment missing: a rank has cut the file, \
+                              or there was no free memory in /dev/shm";
+                self.answer(Step::Run, Err(Failure::dead(reason)));
+            }
             Ok(status) => {
                 let reason = format!("its launcher ended with {status:?}");
                 warn!(reason);

@@ -8,6 +8,7 @@ use std::{
 
 use coswitch_ckpt::{Restored, SegmentFile};
 use coswitch_policies::{Bytes, Epoch, JobId};
+use coswitch_ring::Segment;
 use tracing::warn;
 
 use super::{
@@ -56,7 +57,7 @@ impl Part {
                 }
                 Ok(AppEvent::Restored { epoch, bytes, restore: began.elapsed() })
             }
-            _ => Err(Failure::dead("its channel states do not decode")),
+            _ => Err(Failure::dead("its channel states do not decode, or do not fit its segment")),
         }
     }
 
@@ -64,7 +65,7 @@ impl Part {
     async fn restore_processes(&self, epoch: Epoch, began: Instant) -> Result<RestoredPart, Failure> {
         let resources = self.resources();
         let (node, job, segment) = (Arc::clone(&self.node), self.job, resources.file.clone());
-        let cgroup = resources.cgroup.clone();
+        let (cgroup, memory) = (resources.cgroup.clone(), Arc::clone(&resources.segment));
         let cgroups = cgroup.procs().iter().filter_map(|file| file.parent()).map(Into::into).collect();
         let (mut detector, mut stalled) = (StallDetector::new(began), false);
         let read = || {
@@ -74,7 +75,7 @@ impl Part {
             }
             cgroup.used().unwrap_or_default()
         };
-        let work = blocking(move || restore_snapshot(&node, job, epoch, segment, cgroups));
+        let work = blocking(move || restore_snapshot(&node, job, epoch, (segment, &memory), cgroups));
         let restored = self.with_progress(Step::Restore, self.image_bytes, read, work).await;
         restored.map_err(|error| match stalled {
             true => Failure::dead(format!("it did not go on and was given up: {error}")),
@@ -104,13 +105,15 @@ fn restore_snapshot(
     node: &NodeServices,
     job: JobId,
     epoch: Epoch,
-    segment: SegmentFile,
+    (segment, memory): (SegmentFile, &Segment),
     cgroups: Vec<PathBuf>,
 ) -> anyhow::Result<RestoredPart> {
     let snapshot = node.store.snapshot(&job.to_string(), epoch.0)?;
     let channels = snapshot.channels()?.unwrap_or_default();
     let part = SavedPart::of(&snapshot)?;
     snapshot.load_segment(&segment.path)?;
+    // A hole would take memory when it is touched, where there may be none.
+    memory.allocate()?;
     snapshot.place_program()?;
     let mut request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
     request.arena = Some(node.arena.clone());

@@ -155,7 +155,7 @@ impl Part {
                 let reason = format!("a rank has damaged its segment: {reason}");
                 self.answer(Step::Run, Err(Failure::dead(reason)));
             }
-            AppPlaneEvent::FromLauncher { message, read_to } => {
+            AppPlaneEvent::FromLauncher { message, read_to, unread: _ } => {
                 self.read_to = read_to;
                 match self.launcher.push(&message) {
                     Ok(Some(event)) => self.on_launcher(event),
