@@ -1,7 +1,9 @@
 //! Launch of the ranks: cgroup, segment, launcher.
 
 use std::{
-    io::{Read, Seek, SeekFrom},
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -12,7 +14,10 @@ use coswitch_launcher::{LauncherSpec, RankSpec, StartError};
 use coswitch_policies::NodeId;
 use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
 
-use super::part::{Part, Resources, State, blocking};
+use super::{
+    hearing::Hearing,
+    part::{Part, Resources, State, blocking},
+};
 use crate::{
     cgroup::JobCgroup,
     children::Child,
@@ -52,6 +57,7 @@ impl Part {
         let program = self.node.config.launcher.clone();
         let started =
             blocking(move || forker::run(move || coswitch_launcher::start(&program, &spec, START_LIMIT)));
+        self.hearing = Hearing::from_launch();
         let pid = started.await.map_err(|error: StartError| Failure::dead(error))?;
         self.state = State::Running { root: Child::adopt(pid).map_err(Failure::dead)? };
         self.let_run(Before::Runs).map_err(Failure::dead)
@@ -130,9 +136,15 @@ pub(super) fn last_output(dir: &Path, rank: u32) -> String {
     tails.map(|text| text.trim().to_string()).find(|text| !text.is_empty()).unwrap_or_default()
 }
 
-fn tail(path: &Path) -> std::io::Result<String> {
-    let mut file = private::open(path)?;
-    let length = file.metadata()?.len();
+fn tail(path: &Path) -> io::Result<String> {
+    // A rank may have put something else in its place: to open a FIFO would wait for a writer.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut file = File::options().read(true).custom_flags(flags).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    let length = found.len();
     file.seek(SeekFrom::Start(length.saturating_sub(LAST_OUTPUT_BYTES)))?;
     let mut bytes = Vec::new();
     file.take(LAST_OUTPUT_BYTES).read_to_end(&mut bytes)?;
@@ -155,5 +167,10 @@ mod tests {
         assert!(text.ends_with("xthe end") && text.len() < 2100);
         fs::write(output(dir.path(), 0, "err"), "broken\n").unwrap();
         assert_eq!(last_output(dir.path(), 0), "broken");
+        fs::remove_file(output(dir.path(), 0, "err")).unwrap();
+        nix::unistd::mkfifo(&output(dir.path(), 0, "err"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(last_output(dir.path(), 0).ends_with("xthe end"), "a FIFO is not waited for");
+        std::os::unix::fs::symlink("/etc/passwd", output(dir.path(), 1, "out")).unwrap();
+        assert_eq!(last_output(dir.path(), 1), "");
     }
 }

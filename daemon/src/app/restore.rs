@@ -12,6 +12,7 @@ use coswitch_ring::Segment;
 use tracing::warn;
 
 use super::{
+    hearing::Hearing,
     part::{Part, State, blocking},
     saved::SavedPart,
     services::NodeServices,
@@ -42,12 +43,14 @@ impl Part {
         }
         self.state = State::Stopped { root, restored };
         self.told.epoch = epoch;
+        self.hearing = Hearing::default();
         if let Some(part) = part {
             self.recall(part);
         }
         self.node.running.rest(self.job, self.resources().cgroup.clone());
         // Ranks that ended after the snapshot run again; it was taken before the last of them ended.
         self.all_exited = false;
+        self.ends_by = None;
         match self.node.plane.ask(|reply| Command::RestoreChannels(self.job, epoch, channels, reply)).await {
             Some(true) => {
                 // A master that has come since then does not know of it, and an answer that came since
