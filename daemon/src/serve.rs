@@ -372,9 +372,10 @@ async fn accept_masters(
     mut generation: u64,
     masters: UnboundedSender<Master>,
 ) {
+    let mut door = session::Door::new(listener);
     loop {
         let (identity, node) = (&config.identity, config.node);
-        let accepted = session::accept(&listener, identity, node, incarnation, &mut generation).await;
+        let accepted = door.accept(identity, node, incarnation, &mut generation).await;
         let stream = match accepted {
             Ok(stream) => stream,
             Err(error) => return error!(%error, "no further master can be accepted"),
