@@ -37,6 +37,7 @@ pub mod serve;
 pub mod session;
 pub mod slices;
 mod starter;
+mod strangers;
 pub mod survival;
 pub mod swap;
 pub mod virtual_net;

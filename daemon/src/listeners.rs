@@ -3,7 +3,9 @@
 use std::{
     net::TcpListener as StdListener,
     os::fd::{AsFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -15,9 +17,13 @@ use crate::{
     copies,
     handover::{self, Kept},
     pass_on,
-    plane::connect::{self, Accepted},
+    plane::connect::{self, Accepted, LinkError},
     session::SessionThread,
+    strangers::Strangers,
 };
+
+/// For descriptors to become free, or whatever else the kernel lacks.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The sockets of a daemon.
 pub(crate) struct Listeners {
@@ -64,24 +70,39 @@ pub(crate) fn accept_links(node: &Arc<NodeServices>, listener: StdListener) -> a
     let (own, rules) = (node.link_end(), node.config.links);
     let server = node.config.identity.server()?;
     let node = Arc::downgrade(node);
+    let strangers = Strangers::default();
     let accept = move || {
-        for stream in listener.incoming().flatten() {
-            let (node, server) = (node.clone(), Arc::clone(&server));
-            std::thread::spawn(move || {
-                let accepted =
-                    connect::accept_any(stream, own, rules, &server).map_err(|error| error.to_string());
-                let added = accepted.and_then(|accepted| match (accepted, node.upgrade()) {
-                    (_, None) => Ok(()),
-                    (Accepted::Link(connection), Some(node)) => node.add_link(connection),
-                    (Accepted::Copies(peer, tls), Some(node)) => copies::serve(&node, peer, *tls),
-                    (Accepted::Requests(peer, tls), Some(node)) => pass_on::serve(node, peer, *tls),
-                });
-                if let Err(error) = added {
-                    warn!(error, "a connection of another daemon has failed");
-                }
+        for stream in listener.incoming() {
+            let begun = stream.and_then(|stream| {
+                let stranger = strangers.add(&stream)?;
+                let (node, server) = (node.clone(), Arc::clone(&server));
+                let meet = move || {
+                    let accepted = connect::accept_any(stream, own, rules, &server);
+                    drop(stranger);
+                    serve(&node, accepted);
+                };
+                thread::Builder::new().name("link".into()).spawn(meet)
             });
+            if let Err(error) = begun {
+                warn!(%error, "a connection of another daemon could not be accepted");
+                thread::sleep(PAUSE);
+            }
         }
     };
-    std::thread::Builder::new().name("links".into()).spawn(accept)?;
+    thread::Builder::new().name("links".into()).spawn(accept)?;
     Ok(port)
+}
+
+/// Uses a connection for what it was made for, as long as that takes.
+fn serve(node: &Weak<NodeServices>, accepted: Result<Accepted, LinkError>) {
+    let accepted = accepted.map_err(|error| error.to_string());
+    let served = accepted.and_then(|accepted| match (accepted, node.upgrade()) {
+        (_, None) => Ok(()),
+        (Accepted::Link(connection), Some(node)) => node.add_link(connection),
+        (Accepted::Copies(peer, tls), Some(node)) => copies::serve(&node, peer, *tls),
+        (Accepted::Requests(peer, tls), Some(node)) => pass_on::serve(node, peer, *tls),
+    });
+    if let Err(error) = served {
+        warn!(error, "a connection of another daemon has failed");
+    }
 }

@@ -21,12 +21,17 @@ use std::{
 
 use anyhow::Context;
 use coswitch_daemon::{cgroup::Hierarchies, handover, home, node, process::Process, serve, survival};
+use coswitch_launcher::limits;
 
 fn main() -> ExitCode {
     coswitch_ckpt::private::restrict_umask();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     // SAFETY: this process has not started a thread yet.
+    if let Err(error) = unsafe { limits::raise() } {
+        eprintln!("coswitchd: its limit of descriptors cannot be raised: {error}");
+    }
+    // SAFETY: as above.
     let at_home = (arguments == ["home"]).then(|| unsafe { home::take() });
     // A disk that is slow or full delays no heartbeat. The guard writes what is left at the end.
     let (log, guard) = tracing_appender::non_blocking(std::io::stderr());

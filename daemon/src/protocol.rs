@@ -16,6 +16,7 @@ pub use self::app::{
     RankEnd, RankTraffic, ReceiveRequest, SentProgram, Step, Wait,
 };
 pub use coswitch_ckpt::{Checksum, Checksummer, JobUser};
+pub use coswitch_launcher::protocol::{FENCES_MAX, PUTS_BYTES_MAX, put_bytes};
 
 pub use crate::{
     answers::Said,

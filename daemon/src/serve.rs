@@ -160,6 +160,8 @@ fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<Option<Success
 
 /// This thread forks from now on, and another one serves.
 fn beside_forks(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyhow::Result<Served> {
+    // A rank can cut its segment, which this process has mapped.
+    coswitch_ring::survive_missing_pages().context("failed to handle bus errors")?;
     forker::lead(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let result = runtime.block_on(serve(config, begin, head));
@@ -370,9 +372,10 @@ async fn accept_masters(
     mut generation: u64,
     masters: UnboundedSender<Master>,
 ) {
+    let mut door = session::Door::new(listener);
     loop {
         let (identity, node) = (&config.identity, config.node);
-        let accepted = session::accept(&listener, identity, node, incarnation, &mut generation).await;
+        let accepted = door.accept(identity, node, incarnation, &mut generation).await;
         let stream = match accepted {
             Ok(stream) => stream,
             Err(error) => return error!(%error, "no further master can be accepted"),

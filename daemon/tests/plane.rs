@@ -199,8 +199,10 @@ impl<'a> Player<'a> {
         }
         let extra_max = self.port.segment().chunk_bytes() - INLINE_MAX;
         let len = INLINE_MAX + 1 + self.draws.below(extra_max as u64) as usize;
-        let Some(mut chunk) = self.port.lease_chunk(Peer::Daemon) else { return false };
-        fill(&mut self.port.chunk_mut(&mut chunk)[..len], self.own, dst, number);
+        let Some(chunk) = self.port.lease_chunk(Peer::Daemon) else { return false };
+        let mut payload = vec![0; len];
+        fill(&mut payload, self.own, dst, number);
+        self.port.chunk(&chunk).first(len).copy_from(&payload);
         let header = Header { len: u32::try_from(len).unwrap(), ..header };
         match self.port.push_chunk(&header, chunk).unwrap() {
             Ok(()) => true,
@@ -218,7 +220,12 @@ impl<'a> Player<'a> {
             assert_eq!((header.dst, header.message), (self.own, self.taken[from]), "from {}", header.src);
             let mut expected = vec![0; header.len as usize];
             fill(&mut expected, header.src, self.own, header.message);
-            assert!(record.payload == expected, "record {} from {} is whole", header.message, header.src);
+            assert!(
+                record.payload.to_vec() == expected,
+                "record {} from {} is whole",
+                header.message,
+                header.src
+            );
             self.taken[from] += 1;
             self.port.pop(Peer::Daemon).unwrap();
         }

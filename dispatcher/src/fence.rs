@@ -1,12 +1,23 @@
 //! Fences of the PMI exchange: gathers the puts of all nodes and answers all of them.
 //!
 //! Ranks restored from an older snapshot may reach a fence a second time: they get the answer of the first
-//! time.
+//! time. All answers are kept, and a new master gets them in one frame of each daemon: so their number and
+//! their size are bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coswitch_daemon::protocol::{AppRequest, Puts};
+use coswitch_daemon::protocol::{AppRequest, FENCES_MAX, PUTS_BYTES_MAX, Puts, put_bytes};
 use coswitch_policies::NodeId;
+use thiserror::Error;
+
+/// Why an application cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum FenceError {
+    #[error("its ranks have put more than {PUTS_BYTES_MAX} bytes of keys and values")]
+    Bytes,
+    #[error("its ranks are at fence {0}, and a run has {FENCES_MAX} at most")]
+    Number(u64),
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Fences {
@@ -40,20 +51,39 @@ impl Fences {
     }
 
     /// A node has reached a fence; returns the answers that this makes possible.
-    pub(crate) fn on_fence(&mut self, node: NodeId, sequence: u64, puts: Puts) -> Vec<(NodeId, AppRequest)> {
+    ///
+    /// # Errors
+    /// Where it is too much for an application.
+    pub(crate) fn on_fence(
+        &mut self,
+        node: NodeId,
+        sequence: u64,
+        puts: Puts,
+    ) -> Result<Vec<(NodeId, AppRequest)>, FenceError> {
         if let Some(puts) = self.done.get(&sequence) {
-            return vec![(node, AppRequest::FenceDone { sequence, puts: puts.clone() })];
+            return Ok(vec![(node, AppRequest::FenceDone { sequence, puts: puts.clone() })]);
+        }
+        if sequence > FENCES_MAX {
+            return Err(FenceError::Number(sequence));
+        }
+        if self.bytes() + bytes(&puts) > PUTS_BYTES_MAX {
+            return Err(FenceError::Bytes);
         }
         let reached = self.gathering.entry(sequence).or_default();
         reached.insert(node, puts);
         if reached.len() < self.nodes.len() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let all: Puts =
             self.gathering.remove(&sequence).into_iter().flatten().flat_map(|(_, puts)| puts).collect();
         self.done.insert(sequence, all.clone());
         let answer = |node: &NodeId| (*node, AppRequest::FenceDone { sequence, puts: all.clone() });
-        self.nodes.iter().map(answer).collect()
+        Ok(self.nodes.iter().map(answer).collect())
+    }
+
+    fn bytes(&self) -> usize {
+        let gathering = self.gathering.values().flat_map(BTreeMap::values);
+        self.done.values().chain(gathering).map(bytes).sum()
     }
 
     /// Repeats the last answer, for launchers that wait for it in an older snapshot. Others ignore it.
@@ -66,6 +96,10 @@ impl Fences {
     }
 }
 
+fn bytes(puts: &Puts) -> usize {
+    puts.iter().map(|(key, value)| put_bytes(key, value)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,14 +107,31 @@ mod tests {
     #[test]
     fn a_fence_is_answered_when_all_nodes_have_reached_it_and_again_when_asked_again() {
         let mut fences = Fences::new([NodeId(0), NodeId(1)].into());
-        assert!(fences.on_fence(NodeId(0), 0, vec![("a".into(), "1".into())]).is_empty());
-        let answers = fences.on_fence(NodeId(1), 0, vec![("b".into(), "2".into())]);
+        assert_eq!(fences.on_fence(NodeId(0), 0, vec![("a".into(), "1".into())]), Ok(Vec::new()));
+        let answers = fences.on_fence(NodeId(1), 0, vec![("b".into(), "2".into())]).unwrap();
         assert_eq!(answers.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [NodeId(0), NodeId(1)]);
         let AppRequest::FenceDone { puts, .. } = &answers[0].1 else {
             panic!("a fence is answered by FenceDone")
         };
         assert_eq!(puts.len(), 2);
-        assert_eq!(fences.on_fence(NodeId(1), 0, Vec::new()).len(), 1);
+        assert_eq!(fences.on_fence(NodeId(1), 0, Vec::new()).unwrap().len(), 1);
         assert_eq!(fences.repeat().count(), 2);
+    }
+
+    #[test]
+    fn more_than_a_frame_holds_is_refused_whatever_way_it_is_spread() {
+        let put = |bytes: usize| vec![(String::new(), "v".repeat(bytes - 8))];
+        let half = PUTS_BYTES_MAX / 2;
+        let mut fences = Fences::new([NodeId(0), NodeId(1)].into());
+        assert_eq!(fences.on_fence(NodeId(0), 1, put(half)), Ok(Vec::new()));
+        assert_eq!(fences.on_fence(NodeId(1), 1, put(half + 1)), Err(FenceError::Bytes));
+        assert_eq!(fences.on_fence(NodeId(1), 1, put(half)).unwrap().len(), 2);
+        assert_eq!(fences.on_fence(NodeId(0), 2, put(8)), Err(FenceError::Bytes));
+        assert_eq!(fences.on_fence(NodeId(0), 2, Vec::new()), Ok(Vec::new()));
+        assert_eq!(
+            fences.on_fence(NodeId(0), FENCES_MAX + 1, Vec::new()),
+            Err(FenceError::Number(FENCES_MAX + 1))
+        );
+        assert_eq!(fences.on_fence(NodeId(1), 1, put(half)).unwrap().len(), 1, "once more, after a restore");
     }
 }

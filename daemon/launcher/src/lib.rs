@@ -15,6 +15,7 @@
 //! `/dev/null`. Therefore they can be dumped at any instruction, and restored under the same daemon or
 //! another one.
 
+pub mod limits;
 pub mod pmi;
 pub mod protocol;
 mod spec;

@@ -7,6 +7,7 @@ mod starter;
 
 use std::process::ExitCode;
 
+use coswitch_launcher::limits;
 use nix::sys::stat::{Mode, umask};
 
 /// Nobody else may read what this program creates. The ranks have the umask of their specification.
@@ -14,6 +15,10 @@ const UMASK: Mode = Mode::S_IRWXG.union(Mode::S_IRWXO);
 
 fn main() -> ExitCode {
     umask(UMASK);
+    if let Err(error) = limits::lower() {
+        eprintln!("failed to go back to the usual limits: {error}");
+        return ExitCode::FAILURE;
+    }
     match std::env::args().nth(1).as_deref() {
         None => starter::run(),
         Some(starter::PID1) => pid1::run(),

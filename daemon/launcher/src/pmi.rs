@@ -4,13 +4,27 @@
 //! barriers and then send nothing until `finalize`. If all ranks are on this node, a barrier is local; else
 //! it is a fence, which the daemon relays. The process mapping claims one rank per node, so that MPICH opens
 //! no shared memory of its own.
+//!
+//! A rank may say anything, and as much as it likes: what is kept of it is bounded, and more ends the
+//! application.
 
 use std::collections::BTreeMap;
+
+use crate::protocol::{FENCES_MAX, PUTS_BYTES_MAX, put_bytes};
 
 /// Limits of the ranks, in bytes.
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 const NAME_MAX: usize = 256;
+/// Limits of a rank between two barriers, far above the one address and the few words that MPICH puts there.
+const PUTS_MAX: u32 = 256;
+/// Limit of all puts of a node in a run, in bytes: a thousand ranks may put sixteen addresses of the
+/// greatest length.
+const NODE_BYTES_MAX: usize = PUTS_BYTES_MAX;
+/// Limit of what is said of a rank, in characters.
+const REASON_MAX: usize = 1024;
+/// Lines of one multi-line request that are kept.
+const KEPT_LINES_MAX: usize = 16;
 
 /// Action that a line requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +36,8 @@ pub enum Effect {
     Fence { sequence: u64, puts: Vec<(String, String)> },
     /// End all ranks. `rank` is the cause; `code` is the exit code that it requests.
     Abort { rank: u32, code: i32, message: String },
+    /// End all ranks, because `rank` has broken the protocol.
+    Broke { rank: u32, reason: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +58,12 @@ pub struct Server {
     keys: BTreeMap<String, String>,
     /// Keys and values put on this node since the last fence.
     new_puts: Vec<(String, String)>,
+    /// How many each rank has put since then.
+    puts: BTreeMap<u32, u32>,
+    /// Bytes that ranks here have put, in all.
+    put_bytes: usize,
     sequence: u64,
-    /// Lines received of an unfinished multi-line request, by rank.
+    /// Lines of an unfinished multi-line request that its answer depends on, by rank.
     multi_line: BTreeMap<u32, Vec<String>>,
 }
 
@@ -58,6 +78,8 @@ impl Server {
             clients,
             keys: BTreeMap::from([("PMI_process_mapping".into(), mapping)]),
             new_puts: Vec::new(),
+            puts: BTreeMap::new(),
+            put_bytes: 0,
             sequence: 0,
             multi_line: BTreeMap::new(),
         }
@@ -73,7 +95,10 @@ impl Server {
     pub fn on_line(&mut self, rank: u32, line: &str) -> Vec<Effect> {
         if let Some(lines) = self.multi_line.get_mut(&rank) {
             if line.trim() != "endcmd" {
-                lines.push(line.into());
+                let counts = line.starts_with("totspawns=") || line.starts_with("spawnssofar=");
+                if counts && line.len() <= KEY_MAX && lines.len() < KEPT_LINES_MAX {
+                    lines.push(line.into());
+                }
                 return Vec::new();
             }
             let lines = self.multi_line.remove(&rank).unwrap_or_default();
@@ -96,9 +121,10 @@ impl Server {
             Some("get_my_kvsname") => format!("cmd=my_kvsname kvsname={} rc=0", self.key_space),
             Some("get_universe_size") => format!("cmd=universe_size size={} rc=0", self.world_size),
             Some("get") => self.get(request),
-            Some("put") => match self.put(request) {
+            Some("put") => match self.put(rank, request) {
                 Ok(()) => "cmd=put_result rc=0 msg=success".into(),
-                Err(reason) => format!("cmd=put_result rc=-1 msg={reason}"),
+                Err(Refusal::Answer(reason)) => format!("cmd=put_result rc=-1 msg={reason}"),
+                Err(Refusal::End(reason)) => return broke(rank, &reason),
             },
             Some("barrier_in") => return self.on_barrier(rank),
             Some("publish_name") => "cmd=publish_result rc=-1 msg=not_supported".into(),
@@ -110,9 +136,10 @@ impl Server {
             }
             Some("abort") => {
                 let code = request.get("exitcode").and_then(|code| code.parse().ok()).unwrap_or(1);
-                return abort(rank, code, request.rest("message").unwrap_or_default());
+                let message = shortened(request.rest("message").unwrap_or_default());
+                return vec![Effect::Abort { rank, code, message }];
             }
-            _ => return abort(rank, 1, &format!("broke the PMI protocol: {}", request.0)),
+            _ => return broke(rank, &format!("it said {:?}", request.0)),
         };
         vec![Effect::Send { rank, line }]
     }
@@ -136,11 +163,25 @@ impl Server {
         }
     }
 
-    fn put(&mut self, request: &Request<'_>) -> Result<(), &'static str> {
-        let key = request.get("key").ok_or("no_key")?;
-        let value = request.get("value").ok_or("no_value")?;
+    fn put(&mut self, rank: u32, request: &Request<'_>) -> Result<(), Refusal> {
+        let key = request.get("key").ok_or(Refusal::Answer("no_key"))?;
+        let value = request.get("value").ok_or(Refusal::Answer("no_value"))?;
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
-            return Err("too_long");
+            return Err(Refusal::Answer("too_long"));
+        }
+        if !key.bytes().chain(value.bytes()).all(|byte| byte.is_ascii_graphic()) {
+            return Err(Refusal::Answer("not_printable"));
+        }
+        let puts = self.puts.entry(rank).or_default();
+        *puts += 1;
+        if *puts > PUTS_MAX {
+            return Err(Refusal::End(format!("it put more than {PUTS_MAX} keys before a barrier")));
+        }
+        self.put_bytes += put_bytes(key, value);
+        if self.put_bytes > NODE_BYTES_MAX {
+            let reason =
+                format!("the ranks here have put more than {NODE_BYTES_MAX} bytes, and it the last of them");
+            return Err(Refusal::End(reason));
         }
         self.keys.insert(key.into(), value.into());
         self.new_puts.push((key.into(), value.into()));
@@ -148,16 +189,22 @@ impl Server {
     }
 
     fn on_barrier(&mut self, rank: u32) -> Vec<Effect> {
-        if self.clients.insert(rank, ClientState::InBarrier) == Some(ClientState::InBarrier) {
-            return abort(rank, 1, "broke the PMI protocol: it is already in the barrier");
+        match self.clients.insert(rank, ClientState::InBarrier) {
+            Some(ClientState::Initialised) => {}
+            Some(ClientState::InBarrier) => return broke(rank, "it is already in the barrier"),
+            _ => return broke(rank, "it enters a barrier and is not initialised"),
         }
         if self.clients.values().any(|client| *client != ClientState::InBarrier) {
             return Vec::new();
         }
         self.sequence += 1;
         let puts = std::mem::take(&mut self.new_puts);
+        self.puts.clear();
         if self.clients.len() == self.world_size as usize {
             return self.leave_barrier();
+        }
+        if self.sequence > FENCES_MAX {
+            return broke(rank, &format!("the ranks have passed {FENCES_MAX} barriers over several nodes"));
         }
         vec![Effect::Fence { sequence: self.sequence, puts }]
     }
@@ -195,8 +242,20 @@ impl<'a> Request<'a> {
     }
 }
 
-fn abort(rank: u32, code: i32, message: &str) -> Vec<Effect> {
-    vec![Effect::Abort { rank, code, message: message.into() }]
+/// Why a put is not stored.
+enum Refusal {
+    /// The rank is told.
+    Answer(&'static str),
+    /// All ranks are ended.
+    End(String),
+}
+
+fn broke(rank: u32, reason: &str) -> Vec<Effect> {
+    vec![Effect::Broke { rank, reason: shortened(reason) }]
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(REASON_MAX).collect()
 }
 
 /// Rejects `MPI_Comm_spawn`, for whose ranks no resources are reserved. The one answer is due after the last
@@ -361,12 +420,93 @@ mod tests {
         );
         assert!(!server.is_inside(0));
         for line in ["", "GET / HTTP/1.1", "cmd=", "cmd=dance"] {
-            assert!(
-                matches!(&server.on_line(0, line)[..], [Effect::Abort { rank: 0, code: 1, .. }]),
-                "{line}"
-            );
+            let effects = server.on_line(0, line);
+            let is_end = matches!(&effects[..], [Effect::Broke { rank: 0, reason }] if reason.contains(line));
+            assert!(is_end, "{line}: {effects:?}");
         }
         let long = format!("cmd=put kvsname=app-1 key=k value={}", "x".repeat(VALUE_MAX + 1));
         plays(&mut server, 0, &[(&long, "cmd=put_result rc=-1 msg=too_long")]);
+        let junk = "cmd=put kvsname=app-1 key=k value=\u{7}";
+        plays(&mut server, 0, &[(junk, "cmd=put_result rc=-1 msg=not_printable")]);
+        let huge = server.on_line(0, &"y".repeat(60_000));
+        assert!(matches!(&huge[..], [Effect::Broke { reason, .. }] if reason.len() <= REASON_MAX));
+    }
+
+    fn broken(effects: &[Effect]) -> &str {
+        match effects {
+            [Effect::Broke { reason, .. }] => reason,
+            other => panic!("{other:?} is no end"),
+        }
+    }
+
+    #[test]
+    fn puts_without_end_end_the_application() {
+        let mut server = server(2, &[0, 1]);
+        [0, 1].map(|rank| plays(&mut server, rank, &[INIT]));
+        for turn in 0..3 {
+            for nth in 0..PUTS_MAX {
+                let line = format!("cmd=put kvsname=app-1 key=k{nth} value={turn}");
+                plays(&mut server, 0, &[(&line, STORED)]);
+            }
+            [0, 1].map(|rank| server.on_line(rank, "cmd=barrier_in"));
+        }
+        for _ in 0..PUTS_MAX {
+            plays(&mut server, 1, &[("cmd=put kvsname=app-1 key=k value=v", STORED)]);
+        }
+        let effects = server.on_line(1, "cmd=put kvsname=app-1 key=k value=v");
+        assert_eq!(broken(&effects), "it put more than 256 keys before a barrier");
+    }
+
+    #[test]
+    fn puts_of_too_many_bytes_end_the_application_before_a_frame_is_too_large() {
+        let mut server = server(1, &[0]);
+        plays(&mut server, 0, &[INIT]);
+        let line =
+            format!("cmd=put kvsname=app-1 key={} value={}", "k".repeat(KEY_MAX), "v".repeat(VALUE_MAX));
+        let mut stored = 0;
+        let last = loop {
+            let effects = server.on_line(0, &line);
+            match &effects[..] {
+                [Effect::Send { .. }] => stored += 1,
+                _ => break effects,
+            }
+            if stored % 200 == 0 {
+                server.on_line(0, "cmd=barrier_in");
+            }
+        };
+        assert!(broken(&last).contains("more than 16777216 bytes"), "{last:?}");
+        assert_eq!(stored, NODE_BYTES_MAX / put_bytes(&"k".repeat(KEY_MAX), &"v".repeat(VALUE_MAX)));
+    }
+
+    #[test]
+    fn barriers_at_the_wrong_time_or_without_end_end_the_application() {
+        let mut early = server(2, &[0, 1]);
+        assert!(broken(&early.on_line(0, "cmd=barrier_in")).contains("not initialised"));
+        let mut late = server(2, &[0, 1]);
+        plays(&mut late, 0, &[INIT, ("cmd=finalize", "cmd=finalize_ack rc=0")]);
+        assert!(broken(&late.on_line(0, "cmd=barrier_in")).contains("not initialised"));
+        let mut twice = server(2, &[0, 1]);
+        plays(&mut twice, 0, &[INIT]);
+        assert_eq!(twice.on_line(0, "cmd=barrier_in"), []);
+        assert!(broken(&twice.on_line(0, "cmd=barrier_in")).contains("already in the barrier"));
+        let mut endless = server(2, &[0]);
+        plays(&mut endless, 0, &[INIT]);
+        for sequence in 1..=FENCES_MAX {
+            assert_eq!(endless.on_line(0, "cmd=barrier_in"), [Effect::Fence { sequence, puts: vec![] }]);
+            assert_eq!(endless.on_fence_done(sequence, vec![]), [out(0)]);
+        }
+        assert!(broken(&endless.on_line(0, "cmd=barrier_in")).contains("4096 barriers"));
+    }
+
+    #[test]
+    fn a_multi_line_request_without_an_end_takes_no_memory() {
+        let mut server = server(1, &[0]);
+        plays(&mut server, 0, &[INIT]);
+        server.on_line(0, "mcmd=spawn");
+        for nth in 0..10_000 {
+            assert_eq!(server.on_line(0, &format!("spawnssofar={nth}")), []);
+            assert_eq!(server.on_line(0, &"argument".repeat(1000)), []);
+        }
+        assert_eq!(server.multi_line[&0].len(), KEPT_LINES_MAX);
     }
 }

@@ -10,8 +10,15 @@ use coswitch_ring::MESSAGE_MAX;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-/// Largest encoded value in bytes: far more than any exchange of addresses needs, and small enough to buffer.
-const VALUE_MAX: usize = 64 << 20;
+/// Limit of what the ranks of an application put in a run ([`put_bytes`] of each): a thousand bytes for
+/// each of sixteen thousand ranks. With all of it, a frame between daemon and master stays under its own
+/// limit.
+pub const PUTS_BYTES_MAX: usize = 16 << 20;
+/// Limit of the barriers of an application over several nodes. MPICH passes two or three in `MPI_Init`, and
+/// one in `MPI_Finalize`.
+pub const FENCES_MAX: u64 = 4096;
+/// Largest encoded value in bytes: all puts of an application.
+const VALUE_MAX: usize = PUTS_BYTES_MAX + (1 << 20);
 const LAST: u8 = 0;
 const MORE: u8 = 1;
 
@@ -29,11 +36,13 @@ pub enum LauncherEvent {
     },
     /// A rank has ended. After the first abnormal end the launcher ends the other ranks and reports them too.
     RankExited { rank: u32, status: ExitStatus },
-    /// A rank has called `MPI_Abort`, violated the PMI protocol or exited without `MPI_Finalize`. The
-    /// launcher ends all ranks on this node; `code` is the exit code that the rank requests.
+    /// A rank has called `MPI_Abort` or exited without `MPI_Finalize`. The launcher ends all ranks on this
+    /// node; `code` is the exit code that the rank requests.
     Abort { rank: u32, code: i32, message: String },
     /// No rank is left on this node, and the launcher exits.
     AllExited,
+    /// A rank has broken the PMI protocol. The launcher ends all ranks on this node.
+    Broke { rank: u32, reason: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +78,7 @@ pub enum ProtocolError {
 /// The ring messages that carry `value`, in order.
 ///
 /// # Panics
-/// If the encoded value is longer than 64 MiB.
+/// If the encoded value is longer than all puts of an application.
 pub fn encode(value: &impl Serialize) -> Vec<Vec<u8>> {
     let bytes = postcard::to_stdvec(value).expect("messages are plain data");
     assert!(bytes.len() <= VALUE_MAX, "a message has at most {VALUE_MAX} bytes, not {}", bytes.len());
@@ -79,6 +88,12 @@ pub fn encode(value: &impl Serialize) -> Vec<Vec<u8>> {
         std::iter::once(kind).chain(part.iter().copied()).collect()
     };
     bytes.chunks(MESSAGE_MAX - 1).enumerate().map(part).collect()
+}
+
+/// The share of [`PUTS_BYTES_MAX`] that a put takes; no encoding of it is longer.
+#[must_use]
+pub const fn put_bytes(key: &str, value: &str) -> usize {
+    key.len() + value.len() + 8
 }
 
 /// Joins the parts of values.
@@ -155,10 +170,22 @@ mod tests {
     }
 
     #[test]
+    fn all_that_may_be_put_fits_a_message() {
+        let (key, value) = (String::new(), String::from("v"));
+        let count = PUTS_BYTES_MAX / put_bytes(&key, &value);
+        let fence = LauncherEvent::Fence { sequence: u64::MAX, puts: vec![(key, value); count] };
+        assert!(encode(&fence).len() > 10);
+    }
+
+    #[test]
     fn invalid_message_is_an_error() {
         let mut assembler = Assembler::<LauncherCommand>::default();
         assert_eq!(assembler.push(&[]), Err(ProtocolError::Empty));
         assert_eq!(assembler.push(&[7]), Err(ProtocolError::Kind(7)));
         assert!(matches!(assembler.push(&[LAST, 99]), Err(ProtocolError::Decode(_))));
+        let part = [&[MORE][..], &[0; MESSAGE_MAX - 1]].concat();
+        let mut assembler = Assembler::<LauncherCommand>::default();
+        let refused = (0..1000).find_map(|_| assembler.push(&part).err());
+        assert_eq!(refused, Some(ProtocolError::TooLong));
     }
 }

@@ -7,6 +7,7 @@
 use crate::header::{Header, NO_CHUNK};
 use crate::layout::INLINE_MAX;
 use crate::segment::Segment;
+use crate::shared::SharedBytes;
 use crate::slab::{SlabId, SlabKind};
 use crate::spsc::{Consumer, Corrupt, Producer, RawRecord, Record};
 use std::sync::Arc;
@@ -20,11 +21,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let slab = self.segment.slab(SlabId { local: self.local, kind: SlabKind::In });
-        // SAFETY: a leased chunk belongs to the holder of the lease alone, and `&mut self` makes this the
-        // only reference. The chunk lies in the mapping, which the lease keeps alive.
-        unsafe { std::slice::from_raw_parts_mut(slab.chunk(self.chunk).as_ptr(), slab.chunk_bytes) }
+    pub fn bytes(&self) -> SharedBytes<'_> {
+        self.segment.slab(SlabId { local: self.local, kind: SlabKind::In }).chunk(self.chunk)
     }
 }
 
@@ -56,15 +54,10 @@ impl DaemonPort {
         self.local
     }
 
-    /// The oldest record that the rank has sent.
-    pub fn peek(&self) -> Result<Option<Record<'_>>, Corrupt> {
-        self.peek_at(0)
-    }
-
-    /// The record `n` places after the oldest one. Walks the ring: for a whole batch use
-    /// [`DaemonPort::records`].
-    pub fn peek_at(&self, n: usize) -> Result<Option<Record<'_>>, Corrupt> {
-        self.records().nth(n).transpose()
+    /// The oldest record that the rank has sent. [`DaemonPort::pop`] releases it as it was read here.
+    pub fn peek(&mut self) -> Result<Option<Record<'_>>, Corrupt> {
+        let Some(record) = self.out.first()? else { return Ok(None) };
+        self.resolve(&record).map(Some)
     }
 
     /// The records that the rank has sent, oldest first, without releasing them. Ends at the first corrupt
@@ -94,22 +87,18 @@ impl DaemonPort {
         Ok(Record { header, payload })
     }
 
-    /// Releases the oldest `n` records, or fewer if the ring holds fewer, with their ring space and chunks.
-    /// Rings the rank's bell if it waits for either.
-    pub fn pop(&mut self, n: usize) -> Result<(), Corrupt> {
-        let slab = SlabId { local: self.local, kind: SlabKind::Out };
+    /// Releases the oldest record, if there is one, with its ring space and its chunk. Rings the rank's
+    /// bell if it waits for either.
+    pub fn pop(&mut self) -> Result<(), Corrupt> {
+        let Some(record) = self.out.first()? else { return Ok(()) };
+        let (chunk, len) = (record.header.slot, record.header.len);
         let mut wanted = false;
-        let mut position = self.out.head();
-        for _ in 0..n {
-            let Some(record) = self.out.record_at(position)? else { break };
-            let (chunk, len) = (record.header.slot, record.header.len);
-            if chunk != NO_CHUNK {
-                self.segment.slab(slab).published(chunk, len).ok_or(Corrupt::Chunk { chunk, len })?;
-                wanted |= self.segment.slab(slab).free(chunk);
-            }
-            position = record.end;
+        if chunk != NO_CHUNK {
+            let slab = self.segment.slab(SlabId { local: self.local, kind: SlabKind::Out });
+            slab.published(chunk, len).ok_or(Corrupt::Chunk { chunk, len })?;
+            wanted = slab.free(chunk);
         }
-        wanted |= self.out.release_to(position);
+        wanted |= self.out.release_to(record.end);
         if wanted {
             self.segment.rank_bell(self.local).ring();
         }

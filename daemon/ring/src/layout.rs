@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Largest payload, in bytes, that lies in a ring; a larger one lies in a slab chunk.
 pub const INLINE_MAX: usize = 8128;
 
+/// Largest chunk of a slab, in bytes: no record of any segment has a larger payload.
+pub const CHUNK_MAX: usize = 16 << 20;
+
 /// Largest message between launcher and daemon, in bytes.
 pub const MESSAGE_MAX: usize = 64 * 1024;
 
@@ -48,7 +51,7 @@ pub struct SegmentSpec {
 
 impl SegmentSpec {
     /// A specification whose sizes fit one to a few dozen ranks on a node: at most 8 MiB of rings and 8 MiB
-    /// of slabs per rank. Memory is allocated only when it is first touched.
+    /// of slabs per rank.
     pub fn new(world_size: u32, local_ranks: Vec<u32>) -> SegmentSpec {
         const DIRECT_BYTES_PER_RANK: usize = 4 << 20;
         let fair = (DIRECT_BYTES_PER_RANK / local_ranks.len().max(1)).max(1);
@@ -153,7 +156,7 @@ impl Shape {
         in_range("direct ring bytes", self.direct_ring_bytes.into(), ring(self.direct_ring_bytes), rings)?;
         in_range("message ring bytes", self.message_ring_bytes.into(), ring(self.message_ring_bytes), rings)?;
         let chunk = self.chunk_bytes;
-        let chunk_ok = (16 << 10..=16 << 20).contains(&chunk) && chunk.is_multiple_of(PAGE as u32);
+        let chunk_ok = (16 << 10..=CHUNK_MAX as u32).contains(&chunk) && chunk.is_multiple_of(PAGE as u32);
         in_range("chunk bytes", chunk.into(), chunk_ok, "whole pages, 16 KiB to 16 MiB")?;
         in_range("chunks per rank", self.chunks.into(), (4..=4096).contains(&self.chunks), "4 to 4096")
     }

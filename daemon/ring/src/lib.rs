@@ -16,8 +16,10 @@
 //!   ring has one producer and one consumer, and an index is published after the data it covers.
 //! - Small payloads lie in the ring behind their [`Header`]. A larger payload fills one slab *chunk*, whose
 //!   number the header carries. A chunk has one owner, which leases it, and at any time one holder.
-//! - Nothing read from the segment is trusted: indexes, lengths and chunk numbers are checked. A bad one is
-//!   [`Corrupt`], never undefined behaviour and never a panic.
+//! - Nothing read from the segment is trusted: a header is copied once, and indexes, lengths and chunk
+//!   numbers are checked in the copy. A bad one is [`Corrupt`], never undefined behaviour and never a
+//!   panic. Payloads are [`SharedBytes`], which may change while they are read.
+//! - The file may be cut at any time, and `/dev/shm` may be full: see [`survive_missing_pages`].
 //!
 //! This crate contains all unsafe code about shared memory. It knows neither jobs nor sockets.
 
@@ -25,6 +27,7 @@ mod activity;
 mod bell;
 mod counters;
 mod daemon_port;
+mod damage;
 mod header;
 mod layout;
 mod mapping;
@@ -32,6 +35,7 @@ mod message_port;
 mod place;
 mod rank_port;
 mod segment;
+mod shared;
 mod slab;
 mod spsc;
 mod wait;
@@ -40,10 +44,12 @@ pub use activity::{Activity, Doing};
 pub use bell::{Bell, wait_any};
 pub use counters::{Counters, CountersSnapshot};
 pub use daemon_port::{DaemonPort, Lease};
+pub use damage::survive_missing_pages;
 pub use header::{HEADER_BYTES, Header, NO_CHUNK};
-pub use layout::{INLINE_MAX, MESSAGE_MAX, SegmentSpec, ShapeError};
+pub use layout::{CHUNK_MAX, INLINE_MAX, MESSAGE_MAX, SegmentSpec, ShapeError};
 pub use message_port::MessagePort;
 pub use rank_port::{OutChunk, Peer, RankPort};
 pub use segment::{Segment, SegmentError};
+pub use shared::SharedBytes;
 pub use spsc::{Corrupt, Record};
 pub use wait::WaitPolicy;

@@ -1,5 +1,7 @@
 //! A shared file mapping with bounds-checked access.
 
+use crate::damage::Entry;
+use crate::shared::SharedBytes;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,10 +12,10 @@ use std::ptr::NonNull;
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    entry: &'static Entry,
 }
 
-// SAFETY: a mapping is plain memory that is valid in every thread. Its contents are accessed through atomics
-// or by the protocols of rings and slabs, which give each byte one accessor at a time.
+// SAFETY: a mapping is plain memory that is valid in every thread. Its contents are accessed through atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -35,7 +37,7 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).expect("mmap without MAP_FIXED never maps address 0");
-        Ok(Mapping { base, len })
+        Ok(Mapping { base, len, entry: Entry::of(base.as_ptr().addr(), len) })
     }
 
     /// Pointer to `bytes` bytes at `offset`. Panics outside the mapping: offsets come from the layout.
@@ -43,6 +45,18 @@ impl Mapping {
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.len), "offset outside the mapping");
         // SAFETY: offset lies within the mapping, as just asserted.
         unsafe { self.base.add(offset) }
+    }
+
+    /// Whether an access found a page missing; see [`crate::damage`].
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.entry.is_damaged()
+    }
+
+    /// The bytes at `offset`. Panics outside the mapping.
+    pub(crate) fn bytes(&self, offset: usize, bytes: usize) -> SharedBytes<'_> {
+        // SAFETY: in bounds, as `at` asserts, and mapped as long as self. There are no references to ring
+        // data and slabs, and those to other parts are to atomics.
+        unsafe { SharedBytes::new(self.at(offset, bytes), bytes) }
     }
 
     /// A value in shared memory, which other processes may change meanwhile.
@@ -64,6 +78,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.entry.release();
         // SAFETY: base and len are those of the mapping made in `of`, and every reference into it borrows
         // from self.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };

@@ -47,12 +47,12 @@ impl MessagePort {
 
     /// Replaces the contents of `message` by the next message; `false` if there is none.
     pub fn recv(&mut self, message: &mut Vec<u8>) -> Result<bool, Corrupt> {
-        let Some(record) = self.inward.record_at(self.inward.head())? else { return Ok(false) };
+        let Some(record) = self.inward.first()? else { return Ok(false) };
         if record.header.slot != crate::header::NO_CHUNK {
             return Err(Corrupt::Chunk { chunk: record.header.slot, len: record.header.len });
         }
         message.clear();
-        message.extend_from_slice(self.inward.inline_payload(&record));
+        self.inward.inline_payload(&record).append_to(message);
         if self.inward.release_to(record.end) {
             self.ring_other();
         }

@@ -10,6 +10,7 @@ use crate::counters::Counters;
 use crate::header::{Header, NO_CHUNK};
 use crate::layout::INLINE_MAX;
 use crate::segment::Segment;
+use crate::shared::SharedBytes;
 use crate::slab::{Slab, SlabId, SlabKind};
 use crate::spsc::{Consumer, Corrupt, Producer, Record};
 use std::sync::Arc;
@@ -162,12 +163,9 @@ impl RankPort {
         Some(OutChunk { chunk, peer })
     }
 
-    pub fn chunk_mut<'a>(&self, chunk: &'a mut OutChunk) -> &'a mut [u8] {
-        let slab = self.out_slab();
-        // SAFETY: a leased chunk belongs to the holder of the OutChunk alone, which is borrowed mutably here.
-        // The mapping lives as long as the segment, which this port keeps; ports live as long as the process
-        // uses chunks.
-        unsafe { std::slice::from_raw_parts_mut(slab.chunk(chunk.chunk).as_ptr(), slab.chunk_bytes) }
+    /// The place for the payload.
+    pub fn chunk(&self, chunk: &OutChunk) -> SharedBytes<'_> {
+        self.out_slab().chunk(chunk.chunk)
     }
 
     /// Sends a record whose `header.len` payload bytes lie in the chunk, and rings the peer's bell. Returns
@@ -195,10 +193,11 @@ impl RankPort {
         self.pairs[self.index(peer)].inward.may_have_record()
     }
 
-    /// The oldest record from this peer.
-    pub fn peek(&self, peer: Peer) -> Result<Option<Record<'_>>, Corrupt> {
-        let pair = &self.pairs[self.index(peer)];
-        let Some(raw) = pair.inward.record_at(pair.inward.head())? else { return Ok(None) };
+    /// The oldest record from this peer. [`RankPort::pop`] releases it as it was read here.
+    pub fn peek(&mut self, peer: Peer) -> Result<Option<Record<'_>>, Corrupt> {
+        let index = self.index(peer);
+        let pair = &mut self.pairs[index];
+        let Some(raw) = pair.inward.first()? else { return Ok(None) };
         let header = Header { slot: NO_CHUNK, ..raw.header };
         let (chunk, len) = (raw.header.slot, raw.header.len);
         let payload = match chunk {
@@ -215,7 +214,7 @@ impl RankPort {
     pub fn pop(&mut self, peer: Peer) -> Result<(), Corrupt> {
         let index = self.index(peer);
         let pair = &mut self.pairs[index];
-        let Some(raw) = pair.inward.record_at(pair.inward.head())? else { return Ok(()) };
+        let Some(raw) = pair.inward.first()? else { return Ok(()) };
         let mut wanted = false;
         let (chunk, len) = (raw.header.slot, raw.header.len);
         if chunk != NO_CHUNK {

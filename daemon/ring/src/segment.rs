@@ -35,6 +35,9 @@ pub enum SegmentError {
     Io { act: &'static str, path: PathBuf, source: io::Error },
     #[error("segment {path}: {source}")]
     Shape { path: PathBuf, source: ShapeError },
+    #[error("allocate segment {path}: it needs {} KiB, and {} KiB are free there",
+        .needed >> 10, .free >> 10)]
+    Room { path: PathBuf, needed: u64, free: u64 },
 }
 
 /// A mapped segment, shared by its ports.
@@ -45,10 +48,14 @@ pub struct Segment {
     layout: Layout,
     path: PathBuf,
     inode: u64,
+    /// Copies of the tables in the file, which others may change.
+    global_of: Box<[u32]>,
+    local_of: Box<[u32]>,
 }
 
 impl Segment {
-    /// Creates the file, which must not exist, and maps it. A failure leaves no file.
+    /// Creates the file, which must not exist, allocates all of its memory, and maps it. A failure leaves
+    /// no file.
     pub fn create(path: impl AsRef<Path>, spec: &SegmentSpec) -> Result<Segment, SegmentError> {
         let path = path.as_ref();
         let shape = Shape::of(spec).map_err(|source| SegmentError::Shape { path: path.into(), source })?;
@@ -56,15 +63,15 @@ impl Segment {
         let mut options = OpenOptions::new();
         let file =
             options.read(true).write(true).create_new(true).mode(0o600).open(path).map_err(io("create"))?;
-        Segment::fill(&file, &shape, spec)
-            .map_err(io("size"))
+        let len = Layout::of(&shape).len as u64;
+        let made = file.set_len(len).map_err(io("size")).and_then(|()| allocate(&file, path, len));
+        made.and_then(|()| Segment::fill(&file, &shape, spec).map_err(io("fill")))
             .and_then(|()| Segment::map(path, &file))
             .inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
     fn fill(file: &File, shape: &Shape, spec: &SegmentSpec) -> io::Result<()> {
         let layout = Layout::of(shape);
-        file.set_len(layout.len as u64)?;
         let mapping = Mapping::of(file, layout.len)?;
         let locals = mapping.shared_slice::<AtomicU32>(layout.local_of, shape.world_size as usize);
         locals.iter().for_each(|entry| entry.store(NOT_LOCAL, Ordering::Relaxed));
@@ -112,7 +119,31 @@ impl Segment {
         shape.check(metadata.len()).map_err(not_a_segment)?;
         let layout = Layout::of(&shape);
         let mapping = Mapping::of(file, layout.len).map_err(io("map"))?;
-        Ok(Segment { mapping, shape, layout, path: path.into(), inode: metadata.ino() })
+        let table = mapping.shared_slice::<AtomicU32>(layout.global_of, shape.locals as usize);
+        let global_of: Box<[u32]> = table.iter().map(|entry| entry.load(Ordering::Relaxed)).collect();
+        let local_of = places(&global_of, shape.world_size).map_err(not_a_segment)?;
+        let (path, inode) = (path.into(), metadata.ino());
+        Ok(Segment { mapping, shape, layout, path, inode, global_of, local_of })
+    }
+
+    /// Allocates the memory of all holes: after a restore, which leaves some. A file that has become
+    /// shorter is an error.
+    pub fn allocate(&self) -> Result<(), SegmentError> {
+        let io = |act| move |source| SegmentError::Io { act, path: self.path.clone(), source };
+        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path);
+        let file = file.map_err(io("open"))?;
+        let (expected, actual) = (self.len(), file.metadata().map_err(io("inspect"))?.len());
+        if actual != expected {
+            let source = ShapeError::Length { expected, actual };
+            return Err(SegmentError::Shape { path: self.path.clone(), source });
+        }
+        allocate(&file, &self.path, expected)
+    }
+
+    /// Whether this process has found a page of it missing: the file was cut, or there was no memory for a
+    /// hole. What is read and written here from then on reaches nobody, perhaps.
+    pub fn is_damaged(&self) -> bool {
+        self.mapping.is_damaged()
     }
 
     /// Size of the file in bytes.
@@ -150,16 +181,12 @@ impl Segment {
 
     /// Global rank of a local index. Panics if the index is out of range.
     pub fn global_of(&self, local: u32) -> u32 {
-        let table = self.mapping.shared_slice::<AtomicU32>(self.layout.global_of, self.shape.locals as usize);
-        table[local as usize].load(Ordering::Relaxed)
+        self.global_of[local as usize]
     }
 
     /// Local index of a global rank; `None` if the rank lives on another node or does not exist.
     pub fn local_of(&self, global: u32) -> Option<u32> {
-        let table =
-            self.mapping.shared_slice::<AtomicU32>(self.layout.local_of, self.shape.world_size as usize);
-        let local = table.get(global as usize)?.load(Ordering::Relaxed);
-        (local < self.shape.locals).then_some(local)
+        self.local_of.get(global as usize).copied().filter(|local| *local != NOT_LOCAL)
     }
 
     /// Changes the wait policy and the spin time; ranks follow it from their next empty poll on.
@@ -239,7 +266,9 @@ impl Segment {
         Slab {
             states: self.mapping.shared_slice(states, self.shape.chunks as usize),
             starved: self.mapping.shared(self.rank_block(local) + starved),
-            base: self.mapping.at(self.layout.slabs + nth * self.layout.slab_bytes, self.layout.slab_bytes),
+            bytes: self
+                .mapping
+                .bytes(self.layout.slabs + nth * self.layout.slab_bytes, self.layout.slab_bytes),
             chunk_bytes: self.shape.chunk_bytes as usize,
         }
     }
@@ -273,6 +302,48 @@ impl Segment {
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }
+}
+
+/// The local index of each rank of the world.
+fn places(global_of: &[u32], world_size: u32) -> Result<Box<[u32]>, ShapeError> {
+    let mut local_of = vec![NOT_LOCAL; world_size as usize].into_boxed_slice();
+    for (local, &global) in (0..).zip(global_of) {
+        let place = local_of.get_mut(global as usize).filter(|place| **place == NOT_LOCAL);
+        let allowed = "below the world size, and each only once";
+        *place.ok_or(ShapeError::Range { what: "local rank", value: global.into(), allowed })? = local;
+    }
+    Ok(local_of)
+}
+
+/// Allocates `len` bytes of a file, where its file system can.
+fn allocate(file: &File, path: &Path, len: u64) -> Result<(), SegmentError> {
+    let failed = |source| SegmentError::Io { act: "allocate", path: path.into(), source };
+    loop {
+        // SAFETY: a call on an open descriptor, with plain integers.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len as i64) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP) => return Ok(()),
+            Some(libc::ENOSPC) => {
+                let (needed, free) = (len, free_in(file).map_err(failed)?);
+                return Err(SegmentError::Room { path: path.into(), needed, free });
+            }
+            _ => return Err(failed(error)),
+        }
+    }
+}
+
+/// Bytes that are free in the file's file system.
+fn free_in(file: &File) -> io::Result<u64> {
+    // SAFETY: a structure of integers, to which the call writes.
+    let (status, found) = unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        (libc::fstatvfs(file.as_raw_fd(), &raw mut found), found)
+    };
+    if status != 0 { Err(io::Error::last_os_error()) } else { Ok(found.f_bavail * found.f_frsize) }
 }
 
 fn nanos(duration: Duration) -> u64 {

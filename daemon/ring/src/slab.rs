@@ -10,7 +10,7 @@
 //! The state is one word per chunk in shared memory. The owner looks for a free chunk from the lowest number
 //! on, so that a few chunks stay in the cache. The rank owns its out slab, the daemon the rank's in slab.
 
-use std::ptr::NonNull;
+use crate::shared::SharedBytes;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 const FREE: u32 = 0;
@@ -23,7 +23,7 @@ pub(crate) struct Slab<'a> {
     /// Set by an owner that found no free chunk; cleared by the consumer that frees one and rings the owner's
     /// bell.
     pub(crate) starved: &'a AtomicU32,
-    pub(crate) base: NonNull<u8>,
+    pub(crate) bytes: SharedBytes<'a>,
     pub(crate) chunk_bytes: usize,
 }
 
@@ -80,20 +80,17 @@ impl<'a> Slab<'a> {
 
     /// The first `len` bytes of a chunk that a record names; `None` if the chunk is not published or too
     /// small.
-    pub(crate) fn published(&self, chunk: u32, len: u32) -> Option<&'a [u8]> {
+    pub(crate) fn published(&self, chunk: u32, len: u32) -> Option<SharedBytes<'a>> {
         let state = self.states.get(chunk as usize)?;
         if state.load(Ordering::Acquire) != PUBLISHED || len as usize > self.chunk_bytes {
             return None;
         }
-        // SAFETY: chunk and length are in range. The owner does not write to a published chunk before its
-        // consumer, the caller, frees it.
-        Some(unsafe { std::slice::from_raw_parts(self.chunk(chunk).as_ptr(), len as usize) })
+        Some(self.chunk(chunk).first(len as usize))
     }
 
-    pub(crate) fn chunk(&self, chunk: u32) -> NonNull<u8> {
-        assert!((chunk as usize) < self.states.len(), "chunk {chunk} outside the slab");
-        // SAFETY: the slab has states.len() chunks of chunk_bytes each.
-        unsafe { self.base.add(chunk as usize * self.chunk_bytes) }
+    /// Panics if the chunk is outside the slab.
+    pub(crate) fn chunk(&self, chunk: u32) -> SharedBytes<'a> {
+        self.bytes.skip(chunk as usize * self.chunk_bytes).first(self.chunk_bytes)
     }
 }
 

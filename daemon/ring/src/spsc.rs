@@ -13,6 +13,7 @@ use crate::header::{HEADER_BYTES, Header, NO_CHUNK};
 use crate::layout::{RING_CONTROL_BYTES, RingAt};
 use crate::place::{ALIGN, extent, place, plausible};
 use crate::segment::Segment;
+use crate::shared::SharedBytes;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -43,7 +44,7 @@ struct Ring {
 
 // SAFETY: the pointers lead into the mapping, which is valid in all threads; the Arc keeps it alive.
 unsafe impl Send for Ring {}
-// SAFETY: shared methods use only atomics; only the one producer and the one consumer touch the data bytes.
+// SAFETY: control words and data are accessed by atomics only.
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -69,11 +70,27 @@ impl Ring {
         unsafe { self.control.add(STARVED).cast().as_ref() }
     }
 
-    /// Address of a position. At least `ALIGN` bytes follow it, because positions are multiples of `ALIGN`.
-    fn at(&self, position: u64) -> NonNull<u8> {
-        debug_assert!(position.is_multiple_of(ALIGN));
-        // SAFETY: the capacity is a power of two, so the masked position lies in the data.
-        unsafe { self.data.add((position & (self.capacity - 1)) as usize) }
+    /// `len` bytes from a position on. Panics where they leave the ring: nothing wraps.
+    fn at(&self, position: u64, len: usize) -> SharedBytes<'_> {
+        // The capacity is a power of two.
+        let offset = (position & (self.capacity - 1)) as usize;
+        self.all().skip(offset).first(len)
+    }
+
+    fn all(&self) -> SharedBytes<'_> {
+        // SAFETY: the data is `capacity` bytes long and lives as long as self; nobody makes references to it.
+        unsafe { SharedBytes::new(self.data, self.capacity as usize) }
+    }
+
+    /// Reads a header once. Positions are multiples of `ALIGN`, so that it does not wrap.
+    fn read_header(&self, position: u64) -> Header {
+        let mut bytes = [0; HEADER_BYTES];
+        self.at(position, HEADER_BYTES).copy_to(&mut bytes);
+        Header::from_bytes(&bytes)
+    }
+
+    fn write_header(&self, position: u64, header: &Header) {
+        self.at(position, HEADER_BYTES).copy_from(header.as_bytes());
     }
 }
 
@@ -106,20 +123,16 @@ impl Producer {
         assert!(need <= self.ring.capacity / 2, "a record takes at most half a ring");
         let Some(placement) = self.find_space(need)? else { return Ok(false) };
         if let Some(pad) = placement.pad {
-            self.write_header(pad, &Header { kind: Header::PAD, ..Header::EMPTY });
+            self.ring.write_header(pad, &Header { kind: Header::PAD, ..Header::EMPTY });
         }
         let mut at = placement.start + HEADER_BYTES as u64;
         for part in parts {
-            // SAFETY: `place` found `need` contiguous bytes from `start` on that the consumer has released.
-            // The parts add up to the inline length, so all of them end within these bytes. The source is a
-            // slice of this process, which does not overlap the ring.
-            unsafe {
-                let target = self.ring.data.add((at & (self.ring.capacity - 1)) as usize);
-                std::ptr::copy_nonoverlapping(part.as_ptr(), target.as_ptr(), part.len());
+            if !part.is_empty() {
+                self.ring.at(at, part.len()).copy_from(part);
+                at += part.len() as u64;
             }
-            at += part.len() as u64;
         }
-        self.write_header(placement.start, header);
+        self.ring.write_header(placement.start, header);
         self.tail = placement.end;
         self.ring.tail().store(self.tail, Ordering::Release);
         Ok(true)
@@ -148,20 +161,15 @@ impl Producer {
         self.head_seen = head;
         Ok(head)
     }
-
-    fn write_header(&self, position: u64, header: &Header) {
-        // SAFETY: at least 64 bytes follow a position in the ring; the consumer has released these.
-        unsafe { self.ring.at(position).cast::<Header>().write(*header) };
-    }
 }
 
 /// A record as the consumer sees it. The payload stays in place until the record is released.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// With `slot` cleared.
     pub header: Header,
     /// Lies in the ring or in a slab chunk.
-    pub payload: &'a [u8],
+    pub payload: SharedBytes<'a>,
 }
 
 /// A checked record whose payload has not been looked up.
@@ -177,13 +185,15 @@ pub(crate) struct Consumer {
     ring: Ring,
     head: u64,
     max_inline: u32,
+    /// The record at the head, once it was read and checked: it is not read again.
+    first: Option<RawRecord>,
 }
 
 impl Consumer {
     pub(crate) fn new(segment: Arc<Segment>, at: RingAt, max_inline: usize) -> Consumer {
         let ring = Ring::new(segment, at);
         let head = ring.head().load(Ordering::Acquire);
-        Consumer { ring, head, max_inline: max_inline as u32 }
+        Consumer { ring, head, max_inline: max_inline as u32, first: None }
     }
 
     pub(crate) fn head(&self) -> u64 {
@@ -193,6 +203,14 @@ impl Consumer {
     /// Whether the tail differs from the head. Only `record_at` finds out whether a valid record lies there.
     pub(crate) fn may_have_record(&self) -> bool {
         self.ring.tail().load(Ordering::Relaxed) != self.head
+    }
+
+    /// The oldest record, the same until it is released.
+    pub(crate) fn first(&mut self) -> Result<Option<RawRecord>, Corrupt> {
+        if self.first.is_none() {
+            self.first = self.record_at(self.head)?;
+        }
+        Ok(self.first)
     }
 
     /// The record at `position`, which is the head or the end of a record; skips a pad.
@@ -205,13 +223,13 @@ impl Consumer {
         if start == tail {
             return Ok(None);
         }
-        let mut header = self.read_header(start);
+        let mut header = self.ring.read_header(start);
         if header.kind == Header::PAD {
             start = (start / self.ring.capacity + 1) * self.ring.capacity;
             if start.wrapping_add(ALIGN) > tail {
                 return Err(Corrupt::Indexes { head: self.head, tail });
             }
-            header = self.read_header(start);
+            header = self.ring.read_header(start);
         }
         let inline = if header.slot == NO_CHUNK { header.len } else { 0 };
         let bad = Corrupt::Length { position: start, len: header.len };
@@ -226,25 +244,17 @@ impl Consumer {
         Ok(Some(RawRecord { header, start, end }))
     }
 
-    fn read_header(&self, position: u64) -> Header {
-        // SAFETY: at least 64 bytes follow a position in the ring; any bit pattern is a Header.
-        unsafe { self.ring.at(position).cast::<Header>().read() }
-    }
-
     /// The inline payload of a record that has not been released.
-    pub(crate) fn inline_payload(&self, record: &RawRecord) -> &[u8] {
-        // SAFETY: `record_at` has checked that header and payload lie in the ring without wrapping. The
-        // producer does not touch them before they are released, which needs `&mut self`.
-        unsafe {
-            let payload = self.ring.at(record.start).add(HEADER_BYTES);
-            std::slice::from_raw_parts(payload.as_ptr(), record.header.len as usize)
-        }
+    pub(crate) fn inline_payload(&self, record: &RawRecord) -> SharedBytes<'_> {
+        // `record_at` has checked that both lie in the ring without wrapping.
+        let len = record.header.len as usize;
+        self.ring.at(record.start, HEADER_BYTES + len).skip(HEADER_BYTES)
     }
 
     /// Releases everything before `position`. True if the producer waits for space, so that its bell must be
     /// rung.
     pub(crate) fn release_to(&mut self, position: u64) -> bool {
-        self.head = position;
+        (self.head, self.first) = (position, None);
         self.ring.head().store(position, Ordering::Release);
         fence(Ordering::SeqCst);
         let starved = self.ring.starved();

@@ -6,7 +6,10 @@ use coswitch_launcher::protocol::Assembler;
 use coswitch_policies::{Epoch, NodeId};
 use tracing::warn;
 
-use super::part::{Part, State, blocking};
+use super::{
+    hearing::Hearing,
+    part::{Part, State, blocking},
+};
 use crate::{
     plane::Command,
     protocol::{AppEvent, Failure},
@@ -22,7 +25,9 @@ impl Part {
         self.end_processes().await.map_err(Failure::dead)?;
         self.state = State::Parked;
         self.all_exited = false;
+        self.ends_by = None;
         self.launcher = Assembler::default();
+        self.hearing = Hearing::default();
         self.told.go_back(life);
         self.rewinding = Some(life);
         self.place(placement).await;

@@ -13,7 +13,10 @@ use coswitch_launcher::{LauncherSpec, RankSpec, RankUser, StartError};
 use coswitch_policies::NodeId;
 use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
 
-use super::part::{Part, Resources, State, blocking};
+use super::{
+    hearing::Hearing,
+    part::{Part, Resources, State, blocking},
+};
 use crate::{
     cgroup::JobCgroup,
     children::Child,
@@ -60,6 +63,7 @@ impl Part {
         let program = self.node.config.launcher.clone();
         let started =
             blocking(move || forker::run(move || coswitch_launcher::start(&program, &spec, START_LIMIT)));
+        self.hearing = Hearing::from_launch();
         let pid = started.await.map_err(|error: StartError| Failure::dead(error))?;
         self.state = State::Running { root: Child::adopt(pid).map_err(Failure::dead)? };
         self.let_run(Before::Runs).map_err(Failure::dead)
@@ -174,5 +178,10 @@ mod tests {
         assert!(text.ends_with("xthe end") && text.len() < 2100);
         fs::write(output(dir.path(), 0, "err"), "broken\n").unwrap();
         assert_eq!(last_output(dir.path(), 0, None), "broken");
+        fs::remove_file(output(dir.path(), 0, "err")).unwrap();
+        nix::unistd::mkfifo(&output(dir.path(), 0, "err"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(last_output(dir.path(), 0, None).ends_with("xthe end"), "a FIFO is not waited for");
+        std::os::unix::fs::symlink("/etc/passwd", output(dir.path(), 1, "out")).unwrap();
+        assert_eq!(last_output(dir.path(), 1, None), "");
     }
 }

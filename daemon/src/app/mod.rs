@@ -23,6 +23,7 @@ mod dump;
 mod frozen;
 mod go_back;
 mod handed;
+mod hearing;
 mod launch;
 mod paged;
 mod part;

@@ -21,6 +21,7 @@ use tokio::{
 use super::{
     KILL_EVERY,
     describe::Told,
+    hearing::Hearing,
     program::{Incoming, Written},
     services::NodeServices,
 };
@@ -117,6 +118,9 @@ pub(super) struct Part {
     /// The program of the launch that follows.
     pub(super) incoming: Option<Incoming>,
     pub(super) launcher: Assembler<LauncherEvent>,
+    pub(super) hearing: Hearing,
+    /// A message was not from the launcher: the application ends, and no more is heard.
+    pub(super) is_deaf: bool,
     /// How far this daemon has read what the launcher has sent, and acted upon it.
     pub(super) read_to: u64,
     /// The last record of it, without its channel states.
@@ -125,6 +129,8 @@ pub(super) struct Part {
     pub(super) root: Option<Process>,
     /// The launcher has sent its last message.
     pub(super) all_exited: bool,
+    /// By then the launcher has to end, too.
+    pub(super) ends_by: Option<tokio::time::Instant>,
     /// The head node is silent: running ranks are frozen until it is heard again.
     pub(super) stands_still: bool,
     pub(super) told: Told,
@@ -158,10 +164,13 @@ impl Part {
             resources: None,
             incoming: None,
             launcher: Assembler::default(),
+            hearing: Hearing::default(),
+            is_deaf: false,
             read_to: 0,
             recorded: None,
             root: None,
             all_exited: false,
+            ends_by: None,
             sampled: 0,
             stands_still: false,
             told: Told::default(),

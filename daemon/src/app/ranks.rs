@@ -1,6 +1,7 @@
 //! Messages to and from the launcher: exits of ranks, PMI fences, and the end of the application's part.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Write},
     path::Path,
     time::Duration,
@@ -10,11 +11,13 @@ use coswitch_ckpt::private;
 use coswitch_launcher::protocol::{ExitStatus, LauncherCommand, LauncherEvent, encode};
 use coswitch_policies::local::Excerpt;
 use coswitch_ring::Segment;
-use nix::sys::wait::WaitStatus;
+use nix::sys::{signal::Signal, wait::WaitStatus};
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    launch::last_output,
+    hearing::Forged,
+    launch::{last_output, local_ranks},
     part::{Part, State, blocking},
 };
 use crate::{
@@ -24,6 +27,8 @@ use crate::{
 
 /// Of so many samples of the counters of drivers, one has the processor time.
 const PROCESSED_EVERY: u32 = 10;
+/// For the end of a launcher whose ranks have ended.
+const END_LIMIT: Duration = Duration::from_secs(10);
 
 impl Part {
     pub(super) fn tell_launcher(&self, command: &LauncherCommand) {
@@ -32,11 +37,23 @@ impl Part {
         }
     }
 
-    pub(super) fn on_launcher(&mut self, event: LauncherEvent) {
+    /// Takes a part of a message from the launcher, or from a rank that has written to its ring.
+    pub(super) fn hear(&mut self, message: &[u8]) -> Result<(), Forged> {
+        let Some(event) = self.launcher.push(message)? else { return Ok(()) };
+        let Some(resources) = &self.resources else { return Ok(()) };
+        let placement = &resources.launch.placement;
+        let here = local_ranks(placement, self.node.config.node).collect::<BTreeSet<u32>>();
+        let event = self.hearing.on(event, &here, here.len() == placement.len())?;
+        self.on_launcher(event);
+        Ok(())
+    }
+
+    fn on_launcher(&mut self, event: LauncherEvent) {
         match event {
             LauncherEvent::Ready => {}
             LauncherEvent::AllExited => {
                 self.all_exited = true;
+                self.ends_by = Some(Instant::now() + END_LIMIT);
                 self.tell_ended();
             }
             LauncherEvent::Fence { sequence, puts } => {
@@ -45,6 +62,10 @@ impl Part {
             }
             LauncherEvent::RankExited { rank, status } => self.tell_exit(rank, self.exit_of(status)),
             LauncherEvent::Abort { rank, code, .. } => self.tell_exit(rank, Exit::Aborted(code)),
+            LauncherEvent::Broke { rank, reason } => {
+                let reason = format!("rank {rank} has broken the PMI protocol: {reason}");
+                self.answer(Step::Run, Err(Failure::dead(reason)));
+            }
         }
     }
 
@@ -71,6 +92,17 @@ impl Part {
         self.tell(AppEvent::RankExited { rank, exit, last_output });
     }
 
+    /// The launcher has not ended after its last message. Frozen ones have more time.
+    pub(super) fn on_overdue(&mut self) {
+        self.ends_by = None;
+        if !matches!(self.state, State::Running { .. }) || self.stands_still {
+            self.ends_by = Some(Instant::now() + END_LIMIT);
+            return;
+        }
+        let reason = "all of its ranks have ended, as its launcher says, but that itself has not";
+        self.answer(Step::Run, Err(Failure::dead(reason)));
+    }
+
     pub(super) async fn on_root_ended(&mut self, status: io::Result<WaitStatus>) {
         self.tell_traffic();
         self.tell_processed();
@@ -81,6 +113,11 @@ impl Part {
         self.state = State::Ended;
         match status {
             Ok(WaitStatus::Exited(_, 0)) => self.tell_ended(),
+            Ok(WaitStatus::Signaled(_, Signal::SIGBUS, _)) => {
+                let reason = "its launcher found pages of the segment missing: a rank has cut the file, \
+                              or there was no free memory in /dev/shm";
+                self.answer(Step::Run, Err(Failure::dead(reason)));
+            }
             Ok(status) => {
                 let reason = format!("its launcher ended with {status:?}");
                 warn!(reason);

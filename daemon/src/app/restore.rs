@@ -8,9 +8,11 @@ use std::{
 
 use coswitch_ckpt::{JobUser, Restored, SegmentFile};
 use coswitch_policies::{Bytes, Epoch, JobId};
+use coswitch_ring::Segment;
 use tracing::warn;
 
 use super::{
+    hearing::Hearing,
     part::{Part, State, blocking},
     saved::SavedPart,
     services::NodeServices,
@@ -41,12 +43,14 @@ impl Part {
         }
         self.state = State::Stopped { root, restored };
         self.told.epoch = epoch;
+        self.hearing = Hearing::default();
         if let Some(part) = part {
             self.recall(part);
         }
         self.node.running.rest(self.job, self.resources().cgroup.clone());
         // Ranks that ended after the snapshot run again; it was taken before the last of them ended.
         self.all_exited = false;
+        self.ends_by = None;
         match self.node.plane.ask(|reply| Command::RestoreChannels(self.job, epoch, channels, reply)).await {
             Some(true) => {
                 // A master that has come since then does not know of it, and an answer that came since
@@ -56,7 +60,7 @@ impl Part {
                 }
                 Ok(AppEvent::Restored { epoch, bytes, restore: began.elapsed() })
             }
-            _ => Err(Failure::dead("its channel states do not decode")),
+            _ => Err(Failure::dead("its channel states do not decode, or do not fit its segment")),
         }
     }
 
@@ -64,7 +68,8 @@ impl Part {
     async fn restore_processes(&self, epoch: Epoch, began: Instant) -> Result<RestoredPart, Failure> {
         let resources = self.resources();
         let (node, job, segment) = (Arc::clone(&self.node), self.job, resources.file.clone());
-        let (cgroup, user) = (resources.cgroup.clone(), resources.launch.user.clone());
+        let (cgroup, memory) = (resources.cgroup.clone(), Arc::clone(&resources.segment));
+        let user = resources.launch.user.clone();
         let cgroups = cgroup.procs().iter().filter_map(|file| file.parent()).map(Into::into).collect();
         let (mut detector, mut stalled) = (StallDetector::new(began), false);
         let read = || {
@@ -74,7 +79,7 @@ impl Part {
             }
             cgroup.used().unwrap_or_default()
         };
-        let work = blocking(move || restore_snapshot(&node, job, epoch, segment, cgroups, user));
+        let work = blocking(move || restore_snapshot(&node, job, epoch, (segment, &memory), cgroups, user));
         let restored = self.with_progress(Step::Restore, self.image_bytes, read, work).await;
         restored.map_err(|error| match stalled {
             true => Failure::dead(format!("it did not go on and was given up: {error}")),
@@ -104,7 +109,7 @@ fn restore_snapshot(
     node: &NodeServices,
     job: JobId,
     epoch: Epoch,
-    segment: SegmentFile,
+    (segment, memory): (SegmentFile, &Segment),
     cgroups: Vec<PathBuf>,
     user: Option<JobUser>,
 ) -> anyhow::Result<RestoredPart> {
@@ -112,6 +117,8 @@ fn restore_snapshot(
     let channels = snapshot.channels()?.unwrap_or_default();
     let part = SavedPart::of(&snapshot)?;
     snapshot.load_segment(&segment.path)?;
+    // A hole would take memory when it is touched, where there may be none.
+    memory.allocate()?;
     snapshot.place_program()?;
     let mut request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
     request.arena = Some(node.arena.clone());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use coswitch_ckpt::{SegmentFile, Snapshot};
 use coswitch_launcher::protocol::Assembler;
 use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
+    hearing::Hearing,
     part::{Note, Part, Resources, State},
     services::NodeServices,
 };
 use crate::{
     plane::Command,
-    protocol::{Held, LaunchRequest, Puts},
+    protocol::{FENCES_MAX, Held, LaunchRequest, PUTS_BYTES_MAX, Puts, put_bytes},
 };
 
 /// A part as it was at the cut of its snapshot.
@@ -28,6 +29,8 @@ pub struct SavedPart {
     fences: Vec<(u64, Puts)>,
     /// The beginning of a message from the launcher.
     launcher: Vec<u8>,
+    #[serde(default)]
+    heard: Hearing,
     /// Memory of the ranks.
     bytes: Bytes,
 }
@@ -58,8 +61,22 @@ impl SavedPart {
     /// Where it is damaged.
     pub fn of(snapshot: &Snapshot) -> anyhow::Result<Option<Self>> {
         let part = snapshot.part()?;
-        let read = |bytes: Vec<u8>| serde_json::from_slice(&bytes).context("failed to understand its part");
+        let read = |bytes: Vec<u8>| {
+            let part: Self = serde_json::from_slice(&bytes).context("failed to understand its part")?;
+            part.check()?;
+            Ok(part)
+        };
         part.map(read).transpose()
+    }
+
+    /// Whether its fences are those of an application: a frame to the master has to hold all of them.
+    fn check(&self) -> anyhow::Result<()> {
+        let fences = self.fences.iter().chain(&self.reached);
+        let puts = fences.clone().flat_map(|(_, puts)| puts);
+        let bytes: usize = puts.map(|(key, value)| put_bytes(key, value)).sum();
+        ensure!(fences.count() as u64 <= FENCES_MAX + 1, "its part has more than {FENCES_MAX} fences");
+        ensure!(bytes <= 2 * PUTS_BYTES_MAX, "its part has {bytes} bytes of keys and values");
+        Ok(())
     }
 }
 
@@ -70,6 +87,7 @@ impl Part {
             reached: self.told.reached.clone(),
             fences: self.told.fences.clone().into_iter().collect(),
             launcher: self.launcher.parts().to_vec(),
+            heard: self.hearing.clone(),
             bytes: self.resources().cgroup.used()?,
         };
         Ok(serde_json::to_vec(&saved)?)
@@ -78,6 +96,7 @@ impl Part {
     /// The processes are back at the cut of a snapshot, and so is what was known of them.
     pub(super) fn recall(&mut self, saved: SavedPart) {
         self.launcher = Assembler::after(saved.launcher);
+        self.hearing = saved.heard;
         self.told.reached = saved.reached;
         // An answer that came later is repeated; it is the same.
         self.told.fences.extend(saved.fences);
@@ -112,5 +131,32 @@ impl Part {
         (self.told.epoch, self.told.cuts) = (epoch, epoch);
         self.recall(saved);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A part as a snapshot holds it, of an earlier version.
+    fn part(fences: &[(u64, Puts)]) -> SavedPart {
+        let launch = serde_json::json!({
+            "name": "job", "placement": [0], "command": ["true"], "env": [], "cwd": "/", "umask": 18,
+            "output": "/tmp", "wait": "yield", "park": "Criu",
+        });
+        let part = serde_json::json!({
+            "launch": launch, "reached": null, "fences": fences, "launcher": [], "bytes": 0,
+        });
+        serde_json::from_value(part).expect("it is understood without what it does not have")
+    }
+
+    #[test]
+    fn fences_that_no_application_has_are_refused() {
+        let put = |bytes: usize| vec![(String::new(), "v".repeat(bytes))];
+        assert!(part(&[(1, put(100)), (2, Vec::new())]).check().is_ok());
+        let long = part(&[(1, put(PUTS_BYTES_MAX)), (2, put(PUTS_BYTES_MAX))]).check().unwrap_err();
+        assert!(long.to_string().contains("bytes of keys and values"), "{long}");
+        let many: Vec<(u64, Puts)> = (0..FENCES_MAX + 2).map(|sequence| (sequence, Vec::new())).collect();
+        assert!(part(&many).check().unwrap_err().to_string().contains("more than 4096 fences"));
     }
 }

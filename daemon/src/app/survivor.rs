@@ -209,9 +209,7 @@ impl Part {
         let mut port = MessagePort::daemon_side(Arc::clone(segment));
         let mut message = Vec::new();
         while port.recv(&mut message)? {
-            if let Some(event) = self.launcher.push(&message)? {
-                self.on_launcher(event);
-            }
+            self.hear(&message)?;
         }
         self.read_to = port.position();
         if self.all_exited { Ok(()) } else { bail!("its launcher has ended without a last word") }

@@ -4,7 +4,10 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use coswitch_launcher::protocol::LauncherCommand;
 use coswitch_policies::Epoch;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    time::{Instant, sleep_until},
+};
 use tracing::warn;
 
 use super::{
@@ -19,9 +22,14 @@ use crate::{
 impl Part {
     pub(super) async fn run(mut self, mut inbox: UnboundedReceiver<Note>) {
         loop {
+            let ends_by = self.ends_by;
             let note = match self.state.root() {
                 Some(root) => tokio::select! {
                     note = inbox.recv() => note,
+                    () = sleep_until(ends_by.unwrap_or_else(Instant::now)), if ends_by.is_some() => {
+                        self.on_overdue();
+                        continue;
+                    }
                     status = root.ended() => {
                         self.on_root_ended(status).await;
                         self.keep_record().await;
@@ -155,12 +163,14 @@ impl Part {
                 let reason = format!("a rank has damaged its segment: {reason}");
                 self.answer(Step::Run, Err(Failure::dead(reason)));
             }
-            AppPlaneEvent::FromLauncher { message, read_to } => {
+            AppPlaneEvent::FromLauncher { message, read_to, unread: _ } => {
                 self.read_to = read_to;
-                match self.launcher.push(&message) {
-                    Ok(Some(event)) => self.on_launcher(event),
-                    Ok(None) => {}
-                    Err(error) => self.answer(Step::Run, Err(Failure::dead(error))),
+                if !self.is_deaf
+                    && let Err(forged) = self.hear(&message)
+                {
+                    self.is_deaf = true;
+                    let reason = format!("a message of its launcher is forged or damaged: {forged}");
+                    self.answer(Step::Run, Err(Failure::dead(reason)));
                 }
             }
         }

@@ -81,14 +81,6 @@ impl<L: Ord + Clone, M> Inbox<L, M> {
         Some(message)
     }
 
-    /// As [`Inbox::before`], mutable.
-    pub fn before_mut(&mut self, epoch: Epoch) -> impl Iterator<Item = (&L, &mut M)> {
-        self.lanes.iter_mut().flat_map(move |(lane, queue)| {
-            let older = queue.iter_mut().filter(move |(sent_after, _)| *sent_after < epoch);
-            older.map(move |(_, message)| (lane, message))
-        })
-    }
-
     /// The messages that belong to the snapshot of `epoch`: sent before that cut and not in any ring.
     pub fn before(&self, epoch: Epoch) -> impl Iterator<Item = (&L, &M)> {
         self.lanes.iter().flat_map(move |(lane, queue)| {

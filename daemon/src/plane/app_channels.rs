@@ -14,9 +14,10 @@ use std::{
 
 use coswitch_policies::{Epoch, NodeId};
 use coswitch_ring::{Corrupt, DaemonPort, Header, INLINE_MAX, MessagePort, Record, Segment};
-use serde::{Deserialize, Serialize};
 
 use super::{
+    backlog::{Backlog, Unread},
+    channel_states::{ChannelStates, ChannelStatesError},
     flow::{FlowControl, cost},
     frame::AppLife,
     incoming::Incoming,
@@ -27,6 +28,8 @@ use crate::cut::{Arrival, Cut, Inbox, Input, Output};
 
 /// Records taken from one ring in succession, before the next ring.
 const BATCH: usize = 16;
+/// Messages of the launcher that are heard in succession: a flood of them delays no other application.
+const HEARD_AT_ONCE: usize = 8;
 /// No slot is longer.
 const SLOT_MAX: Duration = Duration::from_secs(11);
 
@@ -56,24 +59,11 @@ impl Waiting {
     }
 }
 
-/// Channel states in a snapshot.
-#[derive(Serialize, Deserialize)]
-struct ChannelStates {
-    /// Peer, header and payload of each message, in the order of its channel.
-    inbox: Vec<(NodeId, Vec<u8>, Vec<u8>)>,
-    to_launcher: VecDeque<Vec<u8>>,
-}
-
-/// The channel states of an application whose ranks are all on one node.
-pub(crate) fn no_channel_states() -> Vec<u8> {
-    let none = ChannelStates { inbox: Vec::new(), to_launcher: VecDeque::new() };
-    postcard::to_stdvec(&none).expect("plain data encodes")
-}
-
 pub(crate) struct AppChannels {
     segment: Arc<Segment>,
     ports: Vec<DaemonPort>,
     launcher: MessagePort,
+    from_launcher: Backlog,
     to_launcher: VecDeque<Vec<u8>>,
     /// The node of each rank.
     placement: Vec<NodeId>,
@@ -118,12 +108,18 @@ fn ports(segment: &Arc<Segment>) -> Vec<DaemonPort> {
 }
 
 impl AppChannels {
-    pub(crate) fn new(own: NodeId, segment: Arc<Segment>, placement: Vec<NodeId>) -> Self {
+    pub(crate) fn new(
+        own: NodeId,
+        segment: Arc<Segment>,
+        placement: Vec<NodeId>,
+        from_launcher: Backlog,
+    ) -> Self {
         let peers = placement.iter().filter(|node| **node != own);
         let channels: BTreeMap<NodeId, FlowControl> = peers.map(|peer| (*peer, FlowControl::new())).collect();
         Self {
             ports: ports(&segment),
             launcher: MessagePort::daemon_side(Arc::clone(&segment)),
+            from_launcher,
             to_launcher: VecDeque::new(),
             cut: Cut::new(channels.keys().copied()),
             channels,
@@ -137,8 +133,9 @@ impl AppChannels {
         }
     }
 
-    pub(crate) fn segment(&self) -> &Arc<Segment> {
-        &self.segment
+    /// The segment, while its rings are in use.
+    pub(crate) fn heard_segment(&self) -> Option<&Arc<Segment>> {
+        (!self.broken && self.cut.epoch().is_none()).then_some(&self.segment)
     }
 
     /// Frames of another life are not for this application.
@@ -223,8 +220,12 @@ impl AppChannels {
         &mut self,
         app: AppLife,
         links: &mut BTreeMap<NodeId, Link>,
-        from_launcher: impl FnMut(Vec<u8>, u64),
+        from_launcher: impl FnMut(Vec<u8>, u64, Unread),
     ) -> Result<Moved, Fault> {
+        if !self.broken && self.segment.is_damaged() {
+            let reason = "pages are missing: its file was cut, or there was no free memory in /dev/shm";
+            return Err(Fault::Corrupt(reason.into()));
+        }
         if self.broken || self.cut.epoch().is_some() {
             return Ok(Moved::Nothing);
         }
@@ -257,7 +258,7 @@ impl AppChannels {
                 };
                 link.send_record(app, &header, payload).map_err(Fault::Link)?;
                 channel.on_sent(&header);
-                port.pop(1)?;
+                port.pop()?;
                 if let Some(left) = &mut left {
                     **left -= 1;
                 }
@@ -305,20 +306,30 @@ impl AppChannels {
         !is_buffered || left.is_some_and(|left| *left > 0)
     }
 
-    fn pump_launcher(&mut self, from_launcher: impl FnMut(Vec<u8>, u64)) -> Result<bool, Fault> {
+    fn pump_launcher(&mut self, mut from_launcher: impl FnMut(Vec<u8>, u64, Unread)) -> Result<bool, Fault> {
         let mut moved = false;
         while self.to_launcher.front().is_some_and(|message| self.launcher.send(message)) {
             self.to_launcher.pop_front();
             moved = true;
         }
-        Ok(self.hear_launcher(from_launcher)? | moved)
+        for _ in 0..HEARD_AT_ONCE {
+            if !self.from_launcher.has_room() || !self.hear_launcher(&mut from_launcher)? {
+                break;
+            }
+            moved = true;
+        }
+        Ok(moved)
     }
 
-    fn hear_launcher(&mut self, mut from_launcher: impl FnMut(Vec<u8>, u64)) -> Result<bool, Corrupt> {
-        let (mut heard, mut message) = (false, Vec::new());
-        while self.launcher.recv(&mut message)? {
-            from_launcher(std::mem::take(&mut message), self.launcher.position());
-            heard = true;
+    /// Hears one message; false where there is none.
+    fn hear_launcher(
+        &mut self,
+        from_launcher: &mut impl FnMut(Vec<u8>, u64, Unread),
+    ) -> Result<bool, Corrupt> {
+        let mut message = Vec::new();
+        let heard = self.launcher.recv(&mut message)?;
+        if heard {
+            from_launcher(message, self.launcher.position(), self.from_launcher.add());
         }
         Ok(heard)
     }
@@ -327,12 +338,13 @@ impl AppChannels {
     pub(crate) fn hear_frozen_launcher(
         &mut self,
         epoch: Epoch,
-        from_launcher: impl FnMut(Vec<u8>, u64),
+        mut from_launcher: impl FnMut(Vec<u8>, u64, Unread),
     ) -> Result<(), Corrupt> {
         if self.broken || self.cut.epoch() != Some(epoch) {
             return Ok(());
         }
-        self.hear_launcher(from_launcher).map(drop)
+        while self.hear_launcher(&mut from_launcher)? {}
+        Ok(())
     }
 
     /// The credit to return to each peer now.
@@ -442,8 +454,8 @@ impl AppChannels {
             }
             Incoming::Heap(bytes) => match port.lease_chunk() {
                 None => return Ok(Some(Waiting { header, payload: Incoming::Heap(bytes), arrived })),
-                Some(mut lease) => {
-                    lease.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+                Some(lease) => {
+                    lease.bytes().first(bytes.len()).copy_from(&bytes);
                     lease
                 }
             },
@@ -453,19 +465,17 @@ impl AppChannels {
     }
 
     /// Encodes the content of the channels at the cut of `epoch`, which stays in the inbox as well.
-    pub(crate) fn channel_states(&mut self, epoch: Epoch) -> Vec<u8> {
-        let inbox = self.inbox.before_mut(epoch).map(|(peer, Waiting { header, payload, .. })| {
-            let length = header.len as usize;
-            (*peer, header.as_bytes().to_vec(), payload.bytes_mut()[..length].to_vec())
+    pub(crate) fn channel_states(&self, epoch: Epoch) -> Vec<u8> {
+        let inbox = self.inbox.before(epoch).map(|(peer, Waiting { header, payload, .. })| {
+            (*peer, *header, payload.first(header.len as usize))
         });
-        let states = ChannelStates { inbox: inbox.collect(), to_launcher: self.to_launcher.clone() };
-        postcard::to_stdvec(&states).expect("plain data encodes")
+        ChannelStates { inbox: inbox.collect(), to_launcher: self.to_launcher.clone() }.encode()
     }
 
     /// After a restore of the segment: restores the channels to the cut. Older leases are given back first,
     /// because they may name a chunk that the refilled segment uses for another record.
-    pub(crate) fn restore(&mut self, epoch: Epoch, states: &[u8]) -> Result<(), postcard::Error> {
-        let states: ChannelStates = postcard::from_bytes(states)?;
+    pub(crate) fn restore(&mut self, epoch: Epoch, states: &[u8]) -> Result<(), ChannelStatesError> {
+        let states = ChannelStates::decode(states, self.segment.chunk_bytes())?;
         self.inbox = Inbox::default();
         self.segment.free_orphan_leases();
         self.ports = ports(&self.segment);
@@ -477,10 +487,7 @@ impl AppChannels {
         }
         self.cut = Cut::restored(self.channels.keys().copied(), epoch);
         for (peer, header, payload) in states.inbox {
-            let Ok(header) = <&[u8; coswitch_ring::HEADER_BYTES]>::try_from(header.as_slice()) else {
-                return Err(postcard::Error::DeserializeUnexpectedEnd);
-            };
-            let record = Waiting::now(Header::from_bytes(header), Incoming::Heap(payload));
+            let record = Waiting::now(header, Incoming::Heap(payload));
             // The rank may be on another node than then.
             let peer = self.placement.get(record.header.src as usize).copied().unwrap_or(peer);
             self.inbox.push(peer, Epoch(epoch.0.saturating_sub(1)), record);

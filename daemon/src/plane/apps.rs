@@ -6,11 +6,13 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
-use coswitch_ring::{Header, Segment};
+use coswitch_ring::{Bell, Header, Segment};
 use tokio::sync::mpsc::UnboundedSender;
+use tracing::warn;
 
 use super::{
     app_channels::{AppChannels, Fault},
+    backlog::{Backlog, Unread},
     frame::{AppLife, Frame},
     incoming::Incoming,
     link::{FrameHandler, Link},
@@ -26,12 +28,14 @@ pub(crate) struct Apps {
     pub(crate) outbox: Vec<(NodeId, AppLife, Frame)>,
     /// Whether messages wait for exchanges.
     is_buffered: bool,
+    /// Of the data plane.
+    bell: Arc<Bell>,
     events: UnboundedSender<PlaneEvent>,
 }
 
 impl Apps {
-    pub(crate) fn new(own: NodeId, events: UnboundedSender<PlaneEvent>) -> Self {
-        Self { own, apps: BTreeMap::new(), outbox: Vec::new(), is_buffered: false, events }
+    pub(crate) fn new(own: NodeId, bell: Arc<Bell>, events: UnboundedSender<PlaneEvent>) -> Self {
+        Self { own, apps: BTreeMap::new(), outbox: Vec::new(), is_buffered: false, bell, events }
     }
 
     /// Ignores a control side that has ended.
@@ -39,12 +43,15 @@ impl Apps {
         let _ = self.events.send(PlaneEvent::App { job, event });
     }
 
+    /// Those whose rings are in use: nobody rings for the others, and to look at their bells would need
+    /// memory.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        self.apps.values().map(AppChannels::segment)
+        self.apps.values().filter_map(AppChannels::heard_segment)
     }
 
     pub(crate) fn add(&mut self, job: JobId, segment: Arc<Segment>, placement: Vec<NodeId>) {
-        let mut app = AppChannels::new(self.own, segment, placement);
+        let backlog = Backlog::new(Arc::clone(&self.bell));
+        let mut app = AppChannels::new(self.own, segment, placement, backlog);
         if self.is_buffered {
             app.await_exchange();
         }
@@ -175,7 +182,11 @@ impl Apps {
 
     /// Restores the channels to the cut of `epoch`, after the segment; false where the states do not decode.
     pub(crate) fn restore(&mut self, job: JobId, epoch: Epoch, states: &[u8]) -> bool {
-        self.apps.get_mut(&job).is_some_and(|app| app.restore(epoch, states).is_ok())
+        let restored = self.apps.get_mut(&job).map(|app| app.restore(epoch, states));
+        if let Some(Err(error)) = &restored {
+            warn!(%job, %error, "its channel states cannot be used");
+        }
+        matches!(restored, Some(Ok(())))
     }
 }
 
@@ -215,9 +226,9 @@ impl FrameHandler for Apps {
 }
 
 /// Tells what the launcher of an application says.
-fn from_launcher(events: &UnboundedSender<PlaneEvent>, job: JobId) -> impl FnMut(Vec<u8>, u64) {
-    move |message, read_to| {
-        let event = AppPlaneEvent::FromLauncher { message, read_to };
+fn from_launcher(events: &UnboundedSender<PlaneEvent>, job: JobId) -> impl FnMut(Vec<u8>, u64, Unread) {
+    move |message, read_to, unread| {
+        let event = AppPlaneEvent::FromLauncher { message, read_to, unread };
         let _ = events.send(PlaneEvent::App { job, event });
     }
 }

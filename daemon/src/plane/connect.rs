@@ -47,6 +47,8 @@ const EXPORT: &[u8] = b"EXPORTER-coswitch-data-link";
 const START: [u8; 8] = *b"coswgo!\n";
 /// Time-out of each read and write of a handshake: a silent stranger occupies a thread no longer.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+/// For all of the accepting side's part: a stranger that sends a byte now and then is given up as well.
+const ACCEPT_LIMIT: Duration = Duration::from_secs(15);
 
 /// In seconds: routers forget connections that are silent for longer.
 const PROBE_AFTER_MAX: u32 = 60;
@@ -222,7 +224,8 @@ pub(crate) fn accept_any(
     stream.set_nonblocking(false)?;
     limit_waits(&stream)?;
     let mut session = ServerConnection::new(Arc::clone(config))?;
-    let mut tls = rustls::Stream::new(&mut session, &mut stream);
+    let mut hurried = Hurried { stream: &mut stream, deadline: Instant::now() + ACCEPT_LIMIT };
+    let mut tls = rustls::Stream::new(&mut session, &mut hurried);
     let (magic, peer, they_encrypt) = read_hello(&mut tls)?;
     if !pki::proves(tls.conn.peer_certificates(), Holder::Node(peer.node)) {
         return Err(LinkError::Impostor(peer.node));
@@ -230,15 +233,17 @@ pub(crate) fn accept_any(
     tls.write_all(&hello(magic, own, rules))?;
     tls.flush()?;
     if magic == COPIES {
+        limit_waits(&stream)?;
         return Ok(Accepted::Copies(peer, Box::new(StreamOwned::new(session, stream))));
     }
     if magic == REQUESTS {
+        limit_waits(&stream)?;
         notice_silence(&stream, rules.silence)?;
         stream.set_read_timeout(None)?;
         return Ok(Accepted::Requests(peer, Box::new(StreamOwned::new(session, stream))));
     }
     let mut start = [0; 8];
-    stream.read_exact(&mut start)?;
+    hurried.read_exact(&mut start)?;
     if start != START {
         return Err(LinkError::Protocol);
     }
@@ -247,6 +252,37 @@ pub(crate) fn accept_any(
     ready(&stream, rules.silence)?;
     let LinkEnd { node: peer, incarnation } = peer;
     Ok(Accepted::Link(Connection { peer, incarnation, stream, keys, silence: rules.silence }))
+}
+
+/// A stream of a peer that has to be done by then.
+struct Hurried<'a> {
+    stream: &'a mut TcpStream,
+    deadline: Instant,
+}
+
+impl Hurried<'_> {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now()).min(HANDSHAKE_LIMIT);
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Hurried<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// The secrets of both directions, that of the connecting side first.
@@ -387,6 +423,24 @@ mod tests {
         let (own, other) = (Authority::new().unwrap(), Authority::new().unwrap());
         let (here, there) = meet(&other.certify(ONE).unwrap(), &own.certify(ZERO).unwrap(), [CLEAR; 2]);
         assert!(here.is_err() && there.is_err());
+    }
+
+    #[test]
+    fn a_peer_that_is_late_is_given_up_though_it_sends_something() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut stream = listener.accept().unwrap().0;
+        let deadline = Instant::now() + Duration::from_millis(200);
+        let mut hurried = Hurried { stream: &mut stream, deadline };
+        let trickle = std::thread::spawn(move || {
+            while peer.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let error = hurried.read_exact(&mut [0; 1000]).unwrap_err();
+        assert!(is_late(&error) && Instant::now() >= deadline, "{error}");
+        drop((stream, listener));
+        trickle.join().unwrap();
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! payload, so that the receiving daemon can hand the record on as it is. All integers are little-endian.
 
 use coswitch_policies::{Epoch, JobId};
-use coswitch_ring::{HEADER_BYTES, Header};
+use coswitch_ring::{CHUNK_MAX, HEADER_BYTES, Header};
 use thiserror::Error;
 
 /// Bytes of a [`FrameHead`].
@@ -22,6 +22,8 @@ pub(crate) enum FrameError {
     Kind(u32),
     #[error("data frame announces {announced} bytes but its record holds {record}")]
     Length { announced: u32, record: u32 },
+    #[error("data frame announces {0} bytes, and no record has more than {CHUNK_MAX}")]
+    TooLarge(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +83,14 @@ impl FrameHead {
     }
 }
 
-/// A data frame's record must hold exactly what the frame announces.
+/// A data frame's record must hold exactly what the frame announces, and no more than a chunk may. Memory
+/// is taken only afterwards.
 pub(crate) fn check_record(announced: u32, record: &Header) -> Result<(), FrameError> {
-    if record.len == announced { Ok(()) } else { Err(FrameError::Length { announced, record: record.len }) }
+    match announced as usize {
+        _ if record.len != announced => Err(FrameError::Length { announced, record: record.len }),
+        0..=CHUNK_MAX => Ok(()),
+        _ => Err(FrameError::TooLarge(announced)),
+    }
 }
 
 #[cfg(test)]
@@ -109,5 +116,9 @@ mod tests {
         let mut unknown = FrameHead { app, frame: Frame::Data { payload: 0 } }.encode();
         unknown[4] = 77;
         assert_eq!(FrameHead::decode(&unknown), Err(FrameError::Kind(77)));
+        let record = |len| Header { len, ..Header::EMPTY };
+        assert_eq!(check_record(8, &record(9)), Err(FrameError::Length { announced: 8, record: 9 }));
+        assert_eq!(check_record(CHUNK_MAX as u32, &record(CHUNK_MAX as u32)), Ok(()));
+        assert_eq!(check_record(u32::MAX, &record(u32::MAX)), Err(FrameError::TooLarge(u32::MAX)));
     }
 }

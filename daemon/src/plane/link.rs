@@ -16,13 +16,14 @@ use std::{
 };
 
 use coswitch_policies::{Epoch, NodeId};
-use coswitch_ring::{HEADER_BYTES, Header, INLINE_MAX};
+use coswitch_ring::{HEADER_BYTES, Header, INLINE_MAX, SharedBytes};
 
 use super::{
     connect::Connection,
     frame::{self, AppLife, DATA_HEAD_BYTES, Frame, FrameHead, HEAD_BYTES},
-    incoming::Incoming,
+    incoming::{Incoming, Place},
     moved::Moved,
+    outgoing::Part,
     seal::{Opener, Sealer},
 };
 
@@ -70,8 +71,13 @@ struct Large {
 }
 
 impl Large {
-    fn missing(&mut self) -> &mut [u8] {
-        &mut self.target.bytes_mut()[self.have..self.header.len as usize]
+    fn missing(&mut self) -> Place<'_> {
+        self.target.place(self.have..self.header.len as usize)
+    }
+
+    /// Goes on in memory of the daemon: its place in the segment is gone.
+    fn leave_segment(&mut self) {
+        self.target = Incoming::Heap(self.target.first(self.header.len as usize));
     }
 }
 
@@ -113,28 +119,41 @@ impl Link {
         self.unsent.is_empty()
     }
 
-    pub(crate) fn send_record(&mut self, app: AppLife, header: &Header, payload: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_record(
+        &mut self,
+        app: AppLife,
+        header: &Header,
+        payload: SharedBytes<'_>,
+    ) -> io::Result<()> {
         let length = u32::try_from(payload.len()).expect("a record's payload fits one chunk");
         let head = FrameHead { app, frame: Frame::Data { payload: length } }.encode();
-        self.send([&head, header.as_bytes(), payload])
+        self.send([&head, header.as_bytes()], Part::Shared(payload))
     }
 
     pub(crate) fn send_control(&mut self, app: AppLife, frame: Frame) -> io::Result<()> {
-        self.send([&FrameHead { app, frame }.encode(), &[], &[]])
+        self.send([&FrameHead { app, frame }.encode(), &[]], Part::Own(&[]))
     }
 
-    fn send(&mut self, parts: [&[u8]; 3]) -> io::Result<()> {
+    fn send(&mut self, head: [&[u8]; 2], payload: Part<'_>) -> io::Result<()> {
+        let parts = [Part::Own(head[0]), Part::Own(head[1]), payload];
         if let Some((sealer, _)) = &mut self.ends {
             sealer.seal(parts, &mut self.unsent);
             return self.flush().map(drop);
         }
         let mut sent = 0;
         if self.unsent.is_empty() {
-            sent = again(self.stream.write_vectored(&parts.map(IoSlice::new)))?.unwrap_or(0);
+            let written = match payload {
+                Part::Own(payload) => {
+                    self.stream.write_vectored(&[head[0], head[1], payload].map(IoSlice::new))
+                }
+                Part::Shared(payload) => payload.write_after(head, self.stream.as_fd()),
+            };
+            sent = again(written.or_else(|error| if is_fault(&error) { Ok(0) } else { Err(error) }))?
+                .unwrap_or(0);
         }
         for part in parts {
             let skip = sent.min(part.len());
-            self.unsent.extend_from_slice(&part[skip..]);
+            part.skip(skip).append_first(part.len() - skip, &mut self.unsent);
             sent -= skip;
         }
         Ok(())
@@ -163,11 +182,21 @@ impl Link {
         self.compact();
         let limit = (self.end + at_most).min(self.buffer.len());
         let rest = &mut self.buffer[self.end..limit];
-        let into = self.large.as_mut().map_or(&mut [][..], Large::missing);
-        let read = match &mut self.ends {
-            Some((_, opener)) => opener.read(&mut self.stream, [into, rest])?,
-            None if into.is_empty() => again(self.stream.read(rest))?,
-            None => again(self.stream.read_vectored(&mut [IoSliceMut::new(into), IoSliceMut::new(rest)]))?,
+        let into = self.large.as_mut().map_or(Place::Own(&mut []), Large::missing);
+        let read = match (&mut self.ends, into) {
+            (Some((_, opener)), into) => opener.read(&mut self.stream, [into, Place::Own(rest)]),
+            (None, into) if into.len() == 0 => again(self.stream.read(rest)),
+            (None, Place::Shared(into)) => again(into.read_before(rest, self.stream.as_fd())),
+            (None, Place::Own(into)) => {
+                again(self.stream.read_vectored(&mut [IoSliceMut::new(into), IoSliceMut::new(rest)]))
+            }
+        };
+        let read = match read {
+            Err(error) if is_fault(&error) => {
+                self.large.as_mut().map(Large::leave_segment);
+                return Ok(Moved::Something);
+            }
+            read => read?,
         };
         let Some(mut read) = read else { return Ok(Moved::Nothing) };
         if read == 0 {
@@ -239,7 +268,7 @@ impl Link {
         }
         let mut target = handler.place(self.peer, app, &header);
         let have = payload.len().min(length);
-        target.bytes_mut()[..have].copy_from_slice(&payload[..have]);
+        target.place(0..have).fill(&payload[..have]);
         self.begin += DATA_HEAD_BYTES + have;
         self.large = Some(Large { app, header, target, have });
         self.finish_large(handler);
@@ -253,6 +282,12 @@ pub(super) fn again(result: io::Result<usize>) -> io::Result<Option<usize>> {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
         other => other.map(Some),
     }
+}
+
+/// Whether the kernel has found a page of a segment missing. The copy that follows finds it as well, and
+/// the job ends ([`coswitch_ring::survive_missing_pages`]); the link is that of all jobs.
+fn is_fault(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EFAULT)
 }
 
 fn invalid(error: frame::FrameError) -> io::Error {

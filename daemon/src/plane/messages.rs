@@ -6,7 +6,7 @@ use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
 use coswitch_ring::Segment;
 use tokio::sync::oneshot;
 
-use super::connect::Connection;
+use super::{backlog::Unread, connect::Connection};
 
 /// From the control side to the data plane.
 pub enum Command {
@@ -84,7 +84,7 @@ pub enum AppPlaneEvent {
     Aborted { epoch: Epoch },
     /// A part of a message, as the launcher encoded it, and the place in the ring up to which this daemon has
     /// read with it.
-    FromLauncher { message: Vec<u8>, read_to: u64 },
+    FromLauncher { message: Vec<u8>, read_to: u64, unread: Unread },
     /// The application has damaged its segment, which the data plane no longer touches.
     Corrupt { reason: String },
     /// Nothing of an earlier life follows.

@@ -5,6 +5,8 @@
 
 mod app_channels;
 mod apps;
+mod backlog;
+mod channel_states;
 pub mod connect;
 mod flow;
 mod frame;
@@ -12,13 +14,15 @@ mod incoming;
 mod link;
 mod messages;
 mod moved;
+mod outgoing;
 mod run;
 mod seal;
 mod socket_watcher;
 
 use std::{sync::Arc, thread::JoinHandle};
 
-pub(crate) use app_channels::no_channel_states;
+pub use backlog::Unread;
+pub(crate) use channel_states::no_channel_states;
 pub use connect::{Connection, LinkEnd, LinkRules};
 use coswitch_policies::NodeId;
 use coswitch_ring::Bell;

@@ -63,7 +63,7 @@ impl Loop {
         events: UnboundedSender<PlaneEvent>,
     ) -> io::Result<Self> {
         let watcher = SocketWatcher::start(Arc::clone(&bell))?;
-        let apps = Apps::new(own, events.clone());
+        let apps = Apps::new(own, Arc::clone(&bell), events.clone());
         Ok(Self {
             commands,
             bell,

@@ -22,6 +22,8 @@ use ring::{
 };
 use thiserror::Error;
 
+use super::{incoming::Place, outgoing::Part};
+
 /// Bytes of a direction's secret.
 pub(crate) const SECRET_BYTES: usize = 32;
 /// The most bytes of frames in one record: small enough for a core's cache, and the tags are 0.1 % of it.
@@ -121,7 +123,7 @@ impl Sealer {
     }
 
     /// Appends `parts`, as records, to `out`.
-    pub(crate) fn seal(&mut self, mut parts: [&[u8]; 3], out: &mut Vec<u8>) {
+    pub(crate) fn seal(&mut self, mut parts: [Part<'_>; 3], out: &mut Vec<u8>) {
         let mut left: usize = parts.iter().map(|part| part.len()).sum();
         while left > 0 {
             let bytes = left.min(RECORD_MAX);
@@ -131,9 +133,9 @@ impl Sealer {
             out.extend_from_slice(&length);
             let begin = out.len();
             for part in &mut parts {
-                let (now, later) = part.split_at(part.len().min(begin + bytes - out.len()));
-                out.extend_from_slice(now);
-                *part = later;
+                let now = part.len().min(begin + bytes - out.len());
+                part.append_first(now, out);
+                *part = part.skip(now);
             }
             let nonce = self.0.next();
             let tag = self.0.key.seal_in_place_separate_tag(nonce, Aad::from(length), &mut out[begin..]);
@@ -165,7 +167,7 @@ impl Opener {
     pub(crate) fn read(
         &mut self,
         stream: &mut impl Read,
-        places: [&mut [u8]; 2],
+        places: [Place<'_>; 2],
     ) -> io::Result<Option<usize>> {
         while self.open.is_empty() && !self.open_next()? {
             match super::link::again(stream.read(self.rest()))? {
@@ -177,7 +179,7 @@ impl Opener {
         let mut taken = 0;
         for place in places {
             let some = place.len().min(self.open.len());
-            place[..some].copy_from_slice(&self.buffer[self.open.start..][..some]);
+            place.fill(&self.buffer[self.open.start..][..some]);
             self.open.start += some;
             taken += some;
         }
@@ -246,11 +248,15 @@ mod tests {
         (Sealer(Keys::new(&SECRET, per_key)), opener)
     }
 
+    fn own(parts: [&[u8]; 3]) -> [Part<'_>; 3] {
+        parts.map(Part::Own)
+    }
+
     fn open_all(opener: &mut Opener, bytes: &[u8], step: usize) -> io::Result<Vec<u8>> {
         let (mut stream, mut out) = (Trickle { bytes, step, blocks: false }, Vec::new());
         loop {
             let (mut first, mut second) = ([0; 100], [0; 5000]);
-            match opener.read(&mut stream, [&mut first, &mut second])? {
+            match opener.read(&mut stream, [Place::Own(&mut first), Place::Own(&mut second)])? {
                 Some(taken) => {
                     out.extend_from_slice(&first[..taken.min(100)]);
                     out.extend_from_slice(&second[..taken.saturating_sub(100)]);
@@ -279,7 +285,7 @@ mod tests {
             let ((mut sealer, mut opener), mut wire) = (ends(per_key), Vec::new());
             for message in &messages {
                 let (head, tail) = message.split_at(message.len() / 3);
-                sealer.seal([head, &[], tail], &mut wire);
+                sealer.seal(own([head, &[], tail]), &mut wire);
             }
             prop_assert_eq!(open_all(&mut opener, &wire, step).unwrap(), messages.concat());
         }
@@ -287,7 +293,7 @@ mod tests {
         #[test]
         fn no_changed_byte_comes_out(at in 0usize..1000, bit in 0u32..8) {
             let ((mut sealer, mut opener), mut wire) = (ends(2), Vec::new());
-            (0..5).for_each(|number: u8| sealer.seal([&[number; 180], &[], &[]], &mut wire));
+            (0..5).for_each(|number: u8| sealer.seal(own([&[number; 180], &[], &[]]), &mut wire));
             prop_assert_eq!(wire.len(), 1000);
             wire[at] ^= 1 << bit;
             // A length that has grown may wait for bytes that never come; then nothing after it comes out.
@@ -303,7 +309,7 @@ mod tests {
         let mut records: Vec<Vec<u8>> = (0..5u8)
             .map(|number| {
                 let mut record = Vec::new();
-                sealer.seal([&[number; 50], &[], &[]], &mut record);
+                sealer.seal(own([&[number; 50], &[], &[]]), &mut record);
                 record
             })
             .collect();
@@ -331,7 +337,7 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..10 {
             let mut record = Vec::new();
-            sealer.seal([&[0; 32], &[], &[]], &mut record);
+            sealer.seal(own([&[0; 32], &[], &[]]), &mut record);
             assert!(seen.insert(record));
         }
     }

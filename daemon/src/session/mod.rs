@@ -14,7 +14,7 @@ pub mod awake;
 pub mod rules;
 mod thread;
 
-use std::{pin::pin, time::Duration};
+use std::{collections::VecDeque, net::SocketAddr, pin::pin, time::Duration};
 
 use coswitch_policies::NodeId;
 use serde::{Serialize, de::DeserializeOwned};
@@ -23,6 +23,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::mpsc::{UnboundedReceiver, UnboundedSender},
+    task::{AbortHandle, JoinSet},
     time::{Instant, MissedTickBehavior, interval, timeout, timeout_at},
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
@@ -31,6 +32,7 @@ use tracing::{debug, warn};
 use crate::{
     pki::{self, Holder, Identity, PkiError},
     protocol::{DaemonEvent, HEARTBEAT, Request, VERSION},
+    strangers::STRANGERS_MAX,
     wire::{self, WireError},
 };
 use rules::{Hearing, Lull};
@@ -40,6 +42,8 @@ pub use thread::SessionThread;
 /// After this time without a message a peer counts as silent.
 pub const QUIET_AFTER: Duration = Duration::from_secs(5 * HEARTBEAT.as_secs());
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+/// For descriptors to become free.
+const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Error)]
 pub enum SessionError {
@@ -73,62 +77,122 @@ pub enum Heard<Message> {
     Again(Duration),
 }
 
-/// Waits until a master of a later `generation` connects; refuses and logs all others. `generation` is then
-/// that of the new one.
-///
-/// # Errors
-/// [`SessionError`], but not for a stranger.
-pub async fn accept(
-    listener: &TcpListener,
-    identity: &Identity,
-    node: NodeId,
-    incarnation: u64,
-    generation: &mut u64,
-) -> Result<server::TlsStream<TcpStream>, SessionError> {
-    let acceptor = TlsAcceptor::from(identity.server()?);
-    loop {
-        let (stream, from) = listener.accept().await?;
-        match timeout(HANDSHAKE_LIMIT, greet(&acceptor, stream, node, incarnation, generation)).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => {
-                warn!(%from, error = &error as &dyn std::error::Error, "control connection refused")
+/// Where masters connect. Anybody who reaches the port can do that: those who have not said who they are
+/// are met side by side, a few at a time, and for a new one the oldest is turned away.
+pub struct Door {
+    listener: TcpListener,
+    meeting: JoinSet<(SocketAddr, Result<Met, SessionError>)>,
+    /// The oldest first.
+    strangers: VecDeque<AbortHandle>,
+}
+
+/// One who is a member of the cluster, and the generation of the master.
+type Met = (server::TlsStream<TcpStream>, u64);
+
+impl Door {
+    #[must_use]
+    pub fn new(listener: TcpListener) -> Self {
+        Self { listener, meeting: JoinSet::new(), strangers: VecDeque::new() }
+    }
+
+    /// Waits until a master of a later `generation` connects; refuses and logs all others. `generation` is
+    /// then that of the new one.
+    ///
+    /// # Errors
+    /// [`SessionError`] of this daemon, but not of a stranger.
+    pub async fn accept(
+        &mut self,
+        identity: &Identity,
+        node: NodeId,
+        incarnation: u64,
+        generation: &mut u64,
+    ) -> Result<server::TlsStream<TcpStream>, SessionError> {
+        let acceptor = TlsAcceptor::from(identity.server()?);
+        loop {
+            let (from, met) = tokio::select! {
+                accepted = self.listener.accept() => {
+                    match accepted {
+                        Ok((stream, from)) => self.meet(acceptor.clone(), stream, from),
+                        Err(error) => {
+                            // Descriptors are exhausted, perhaps.
+                            warn!(%error, "no control connection could be accepted");
+                            tokio::time::sleep(PAUSE).await;
+                        }
+                    }
+                    continue;
+                }
+                // One that was turned away has been logged.
+                Some(met) = self.meeting.join_next() => match met {
+                    Ok(met) => met,
+                    Err(_) => continue,
+                }
+            };
+            let admitted = match met {
+                Ok((stream, asks)) => admit(stream, asks, node, incarnation, generation).await,
+                Err(error) => Err(error),
+            };
+            match admitted {
+                Ok(stream) => return Ok(stream),
+                Err(error) => {
+                    warn!(%from, error = &error as &dyn std::error::Error, "control connection refused");
+                }
             }
-            Err(_) => warn!(%from, "control connection refused: the peer stayed silent"),
         }
+    }
+
+    fn meet(&mut self, acceptor: TlsAcceptor, stream: TcpStream, from: SocketAddr) {
+        self.strangers.retain(|stranger| !stranger.is_finished());
+        if self.strangers.len() >= STRANGERS_MAX
+            && let Some(oldest) = self.strangers.pop_front()
+        {
+            warn!("control connection refused: too many others have not said who they are");
+            oldest.abort();
+        }
+        let met = async move {
+            let met = timeout(HANDSHAKE_LIMIT, meet(&acceptor, stream)).await;
+            (from, met.unwrap_or(Err(SessionError::Silent(HANDSHAKE_LIMIT))))
+        };
+        self.strangers.push_back(self.meeting.spawn(met));
     }
 }
 
-async fn greet(
-    acceptor: &TlsAcceptor,
-    stream: TcpStream,
-    node: NodeId,
-    incarnation: u64,
-    generation: &mut u64,
-) -> Result<server::TlsStream<TcpStream>, SessionError> {
+async fn meet(acceptor: &TlsAcceptor, stream: TcpStream) -> Result<Met, SessionError> {
     stream.set_nodelay(true)?;
     let mut stream = acceptor.accept(stream).await?;
     if !pki::proves(stream.get_ref().1.peer_certificates(), Holder::Head) {
         return Err(SessionError::NotTheHead);
     }
-    let asks = match wire::read(&mut stream).await? {
-        Some(Request::Hello { version: VERSION, generation }) => generation,
-        _ => return Err(SessionError::Version),
-    };
+    match wire::read(&mut stream).await? {
+        Some(Request::Hello { version: VERSION, generation }) => Ok((stream, generation)),
+        _ => Err(SessionError::Version),
+    }
+}
+
+async fn admit(
+    mut stream: server::TlsStream<TcpStream>,
+    asks: u64,
+    node: NodeId,
+    incarnation: u64,
+    generation: &mut u64,
+) -> Result<server::TlsStream<TcpStream>, SessionError> {
     // A master that does not hear its welcome comes again.
     let mut followed = *generation;
-    if let Err(refused) = rules::admit(asks, &mut followed) {
-        wire::write(&mut stream, &DaemonEvent::Refused { reason: refused.to_string() }).await?;
-        return Err(refused);
-    }
-    wire::write(&mut stream, &DaemonEvent::Welcome { node, incarnation }).await?;
+    let admitted = rules::admit(asks, &mut followed);
+    let answer = match &admitted {
+        Ok(()) => DaemonEvent::Welcome { node, incarnation },
+        Err(refused) => DaemonEvent::Refused { reason: refused.to_string() },
+    };
+    let written = timeout(HANDSHAKE_LIMIT, wire::write(&mut stream, &answer)).await;
+    admitted?;
+    written.map_err(|_| SessionError::Silent(HANDSHAKE_LIMIT))??;
     *generation = followed;
     Ok(stream)
 }
 
-/// The head node's side: connects to the daemon of `node` and greets it, as the cluster's master of this generation. Also
-/// returns the daemon's incarnation.
+/// The head node's side: connects to the daemon of `node` and greets it, as the cluster's master of this
+/// generation. Also returns the daemon's incarnation.
 pub async fn connect(
-    (node, address): (NodeId, std::net::SocketAddr),
+    (node, address): (NodeId, SocketAddr),
     identity: &Identity,
     generation: u64,
     limit: Duration,
@@ -293,6 +357,27 @@ mod tests {
         assert!(matches!(heard.recv().await, Some(Heard::Silence)));
         assert!(matches!(session.await.unwrap(), Err(SessionError::Silent(_))));
         assert!(began.elapsed() >= 4 * QUIET);
+    }
+
+    #[tokio::test]
+    async fn a_master_is_met_beside_strangers_that_stay_silent() {
+        let authority = crate::pki::Authority::new().unwrap();
+        let (master, daemon) = (authority.member().unwrap(), authority.member().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let began = Instant::now();
+        let mut silent = Vec::new();
+        for _ in 0..2 * STRANGERS_MAX {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let accepted = tokio::spawn(async move {
+            let mut generation = 1;
+            let mut door = Door::new(listener);
+            door.accept(&daemon, NodeId(0), 7, &mut generation).await.map(|_| generation)
+        });
+        let (incarnation, _stream) = connect(address, &master, 2, LONG).await.unwrap();
+        assert_eq!((incarnation, accepted.await.unwrap().unwrap()), (7, 2));
+        assert!(began.elapsed() < HANDSHAKE_LIMIT, "it waited for strangers");
     }
 
     #[tokio::test]

@@ -56,8 +56,8 @@ impl Node {
         let header = Header { src: self.own, dst, message: self.sent, len, ..Header::EMPTY };
         let sent = if payload.len() < LARGE {
             self.rank.push(Peer::Daemon, &header, &[&payload]).unwrap()
-        } else if let Some(mut chunk) = self.rank.lease_chunk(Peer::Daemon) {
-            self.rank.chunk_mut(&mut chunk)[..LARGE].copy_from_slice(&payload);
+        } else if let Some(chunk) = self.rank.lease_chunk(Peer::Daemon) {
+            self.rank.chunk(&chunk).first(LARGE).copy_from(&payload);
             let refused = self.rank.push_chunk(&header, chunk).unwrap().err();
             let sent = refused.is_none();
             refused.into_iter().for_each(|chunk| self.rank.release(chunk));
@@ -74,7 +74,7 @@ impl Node {
             let header = record.header;
             assert_eq!((header.dst, header.message), (self.own, self.taken), "each record once, in order");
             assert!(
-                record.payload == Self::payload(header.src, header.message),
+                record.payload.to_vec() == Self::payload(header.src, header.message),
                 "record {} is whole",
                 self.taken
             );

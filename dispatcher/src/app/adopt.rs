@@ -60,7 +60,10 @@ impl App {
         if waiting.is_empty() {
             let (held, later) = (std::mem::take(held), std::mem::take(later));
             self.learn(&held);
-            self.settle(&held);
+            // It may have ended by what its nodes hold.
+            if matches!(self.state, State::Adopting { .. }) {
+                self.settle(&held);
+            }
             later.into_iter().for_each(|(node, event)| self.on_event(node, event));
         }
     }
@@ -96,8 +99,7 @@ impl App {
         }
         for (node, Holding { reached, .. }) in held {
             if let Some((sequence, puts)) = reached.clone() {
-                let answers = self.fences.on_fence(*node, sequence, puts);
-                self.outputs.extend(answers.into_iter().map(|(node, request)| Output::Ask(node, request)));
+                self.on_fence(*node, sequence, puts);
             }
         }
     }

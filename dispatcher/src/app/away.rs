@@ -73,8 +73,10 @@ impl App {
         self.snapshots.set(node, holding.sealed.iter().copied());
         self.fences.learn(&holding.fences);
         if let Some((sequence, puts)) = holding.reached.clone() {
-            let answers = self.fences.on_fence(node, sequence, puts);
-            self.outputs.extend(answers.into_iter().map(|(node, request)| Output::Ask(node, request)));
+            self.on_fence(node, sequence, puts);
+            if !matches!(self.state, State::Away { .. }) {
+                return;
+            }
         }
         self.tell(Report::Survived { node });
         if is_over {

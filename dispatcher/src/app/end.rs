@@ -1,6 +1,6 @@
 //! Failures, time-outs and lost nodes, and the end of the application.
 
-use coswitch_daemon::protocol::{AppRequest, Failure, Step};
+use coswitch_daemon::protocol::{AppRequest, Failure, Puts, Step};
 use coswitch_policies::NodeId;
 
 use super::{App, DumpFailure, Nodes, Output, State};
@@ -38,6 +38,16 @@ impl App {
                 self.on_restore_answer(node, Some(reason));
             }
             _ => self.end(AppOutcome::Lost { reason }),
+        }
+    }
+
+    /// A node has reached a fence of the PMI exchange. Too many keys and values end the application.
+    pub(super) fn on_fence(&mut self, node: NodeId, sequence: u64, puts: Puts) {
+        match self.fences.on_fence(node, sequence, puts) {
+            Ok(answers) => {
+                self.outputs.extend(answers.into_iter().map(|(node, request)| Output::Ask(node, request)));
+            }
+            Err(error) => self.end(AppOutcome::Lost { reason: error.to_string() }),
         }
     }
 

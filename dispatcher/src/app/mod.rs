@@ -476,8 +476,7 @@ impl App {
                 }
             }
             AppEvent::Fence { sequence, puts } => {
-                let answers = self.fences.on_fence(node, sequence, puts);
-                self.outputs.extend(answers.into_iter().map(|(node, request)| Output::Ask(node, request)));
+                self.on_fence(node, sequence, puts);
             }
             AppEvent::Flushed { epoch, freeze, flush, drained } if epoch == self.epoch => {
                 self.step_done(node, SwitchStep::Freeze, freeze, Bytes(0));

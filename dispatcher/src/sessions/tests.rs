@@ -31,7 +31,7 @@ async fn a_node_that_does_not_answer_delays_the_return_of_no_other() {
     let to_other = address(1, &other);
     tokio::spawn(async move {
         let mut generation = 9;
-        let _ = session::accept(&other, &daemon, NodeId(1), 1, &mut generation).await;
+        let _ = session::Door::new(other).accept(&daemon, NodeId(1), 1, &mut generation).await;
     });
     let answer = tokio::time::timeout(CONNECT_LIMIT / 2, sessions.connect_again(&to_other)).await;
     let refused = answer.expect("it does not wait for the first node").unwrap_err();

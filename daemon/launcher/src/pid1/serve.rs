@@ -15,6 +15,8 @@ use super::{clients::Clients, ranks, uplink::Uplink, wake::Wake};
 
 /// Time for which the last events wait for a daemon that does not receive.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the socket of a rank that has ended is read: enough for all that it can hold.
+const LAST_ROUNDS: usize = 4096;
 
 /// Reason why PID 1 cannot continue. All ranks end with it.
 #[derive(Debug, Error)]
@@ -64,8 +66,10 @@ impl Launcher {
     fn start(&mut self, spec: &LauncherSpec) {
         for rank in &spec.ranks {
             let started = ranks::start(spec, rank).and_then(|(pid, stream)| {
+                let added = self.clients.add(rank.rank, stream);
+                added.map_err(|error| format!("serve its PMI socket: {error}"))?;
                 self.running.insert(pid, rank.rank);
-                self.clients.add(rank.rank, stream).map_err(|error| format!("serve its PMI socket: {error}"))
+                Ok(())
             });
             if let Err(reason) = started {
                 let status = ExitStatus::ExecFailed(reason);
@@ -77,7 +81,8 @@ impl Launcher {
     }
 
     fn run_once(&mut self, wake: &Wake) -> Result<(), ServeError> {
-        let woken = wake.wait(self.clients.interests()).map_err(ServeError::Wait)?;
+        let waiting = self.clients.waiting();
+        let woken = wake.wait(waiting, self.clients.interests()).map_err(ServeError::Wait)?;
         if woken.terminate {
             self.end();
         }
@@ -95,16 +100,20 @@ impl Launcher {
         Ok(())
     }
 
-    fn serve_client(&mut self, rank: u32) {
-        for line in self.clients.exchange(rank) {
-            let effects = self.pmi.on_line(rank, &line);
+    /// False where it has said nothing.
+    fn serve_client(&mut self, rank: u32) -> bool {
+        let lines = self.clients.exchange(rank);
+        for line in &lines {
+            let effects = self.pmi.on_line(rank, line);
             self.carry_out(effects);
         }
+        !lines.is_empty()
     }
 
     fn on_exit(&mut self, rank: u32, status: ExitStatus) {
         // A rank does not wait for an answer to its abort: read it before handling the exit that it causes.
-        self.serve_client(rank);
+        // Children of it may still write.
+        let _ = (0..LAST_ROUNDS).find(|_| !self.serve_client(rank));
         let others_may_wait = self.pmi.is_inside(rank);
         let succeeded = status == ExitStatus::Exited(0);
         self.uplink.push(&LauncherEvent::RankExited { rank, status });
@@ -139,6 +148,10 @@ impl Launcher {
                     self.uplink.push(&LauncherEvent::Fence { sequence, puts })
                 }
                 Effect::Abort { rank, code, message } => self.abort(rank, code, message),
+                Effect::Broke { rank, reason } => {
+                    self.uplink.push(&LauncherEvent::Broke { rank, reason });
+                    self.end();
+                }
             }
         }
     }

@@ -66,23 +66,27 @@ impl Wake {
         Ok(())
     }
 
-    /// Sleeps until an event. The caller then checks all sources, but of the clients only those returned,
-    /// which have input or free space for output.
+    /// Sleeps until an event, unless some rank is `waiting` already. The caller then checks all sources,
+    /// but of the clients only those returned, which have input or free space for output, or wait.
     pub(super) fn wait<'a>(
         &self,
+        waiting: Vec<u32>,
         clients: impl Iterator<Item = (u32, BorrowedFd<'a>, PollFlags)>,
     ) -> io::Result<Woken> {
         let (ranks, clients): (Vec<u32>, Vec<_>) =
             clients.map(|(rank, fd, flags)| (rank, PollFd::new(fd, flags))).unzip();
         let own = [self.signals.as_fd(), self.bell.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let mut fds: Vec<_> = own.into_iter().chain(clients).collect();
-        match poll(&mut fds, PollTimeout::NONE) {
+        let limit = if waiting.is_empty() { PollTimeout::NONE } else { PollTimeout::ZERO };
+        match poll(&mut fds, limit) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
         let mut woken = Woken::default();
         let ready = ranks.iter().zip(&fds[2..]).filter(|(_, fd)| fd.any() == Some(true));
-        woken.clients = ready.map(|(rank, _)| *rank).collect();
+        woken.clients = ready.map(|(rank, _)| *rank).chain(waiting).collect();
+        woken.clients.sort_unstable();
+        woken.clients.dedup();
         let _ = self.bell.read();
         while let Ok(Some(signal)) = self.signals.read_signal() {
             woken.terminate |= signal.ssi_signo == Signal::SIGTERM as u32;

@@ -4,6 +4,8 @@
 //! is complete or cancelled. [`Spans`] carries this promise from the shell, where it is made, to the copy,
 //! which needs it.
 
+use coswitch_ring::SharedBytes;
+
 /// One piece of the program's memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
@@ -105,6 +107,16 @@ impl Spans {
             // into.
             unsafe { std::ptr::copy_nonoverlapping(bytes[done..done + len].as_ptr(), target, len) };
             done += len;
+        });
+    }
+
+    /// As [`Spans::write`], of a payload in the segment.
+    pub(crate) fn write_shared(&self, offset: usize, mut bytes: SharedBytes<'_>) {
+        self.cover(offset, bytes.len(), |target, len| {
+            // SAFETY: by the contract of `Span::new` the span is writable and `len` long. No program
+            // receives into the segment.
+            unsafe { bytes.first(len).copy_to_pointer(target) };
+            bytes = bytes.skip(len);
         });
     }
 

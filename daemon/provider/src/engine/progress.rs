@@ -3,13 +3,14 @@
 use super::send::{push_bytes, push_message};
 use super::wire::Kind;
 use super::{Core, Engine, Queued, or_abort};
-use coswitch_ring::{Header, INLINE_MAX, Peer};
+use coswitch_ring::{Header, INLINE_MAX, Peer, Record};
 
 /// Largest number of records taken from one peer before the next peer's turn.
 const BATCH: usize = 32;
 
 impl Core {
-    fn on_record(&mut self, header: &Header, payload: &[u8]) {
+    fn on_record(&mut self, Record { header, payload }: Record<'_>) {
+        let header = &header;
         match Kind::of(header) {
             Some(Kind::Eager | Kind::Rts) => self.on_message(header, payload),
             Some(Kind::Data) => self.on_data(header, payload),
@@ -50,8 +51,8 @@ impl Engine {
         }
         for _ in 0..BATCH {
             let Some(record) = or_abort(self.port.peek(peer)) else { break };
-            self.core.on_record(&record.header, record.payload);
             let bulk = peer == Peer::Daemon && record.payload.len() > INLINE_MAX;
+            self.core.on_record(record);
             or_abort(self.port.pop(peer));
             if bulk {
                 self.bulk = true;

@@ -12,7 +12,7 @@ use crate::abi::{
     FI_ECANCELED, FI_ENOENT, FI_ENOMSG, FI_ETRUNC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA,
     FI_TAGGED,
 };
-use coswitch_ring::Header;
+use coswitch_ring::{Header, SharedBytes};
 
 /// A message that is matched with its receive.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl Core {
     }
 
     /// Handles a message, or the beginning of a long one.
-    pub(crate) fn on_message(&mut self, header: &Header, payload: &[u8]) {
+    pub(crate) fn on_message(&mut self, header: &Header, payload: SharedBytes<'_>) {
         let tagged = header.flags & TAGGED != 0;
         let data = (header.flags & HAS_DATA != 0).then_some(header.data);
         let envelope = Envelope { source: wire::sender(header), tag: header.tag };
@@ -181,7 +181,7 @@ impl Core {
         if let Some(mut incoming) =
             self.match_arrival(header.dst_endpoint, tagged, envelope, data, header.total)
         {
-            incoming.spans.write(0, payload);
+            incoming.spans.write_shared(0, payload);
             incoming.received = (payload.len() as u64).min(incoming.wanted());
             return if whole {
                 self.finish_receive(incoming)
@@ -190,7 +190,7 @@ impl Core {
             };
         }
         let Some(endpoint) = self.endpoint(header.dst_endpoint) else { return };
-        let body = if whole { Body::Whole(payload.into()) } else { Body::Partial(key) };
+        let body = if whole { Body::Whole(payload.to_vec().into()) } else { Body::Partial(key) };
         endpoint.queue_mut(tagged).store(envelope, Unexpected { data, total: header.total, body });
         if !whole {
             self.partials.insert(key, payload.to_vec());
@@ -213,10 +213,10 @@ impl Core {
     }
 
     /// Handles further bytes of a long message.
-    pub(crate) fn on_data(&mut self, header: &Header, payload: &[u8]) {
+    pub(crate) fn on_data(&mut self, header: &Header, payload: SharedBytes<'_>) {
         let key = (header.src, header.message);
         if let Some(incoming) = self.incoming.get_mut(&key) {
-            incoming.spans.write(header.offset as usize, payload);
+            incoming.spans.write_shared(header.offset as usize, payload);
             let end = header.offset.saturating_add(payload.len() as u64).min(incoming.wanted());
             incoming.received = incoming.received.max(end);
             if incoming.received >= incoming.wanted() {
@@ -224,7 +224,7 @@ impl Core {
                 self.finish_receive(incoming);
             }
         } else if let Some(bytes) = self.partials.get_mut(&key) {
-            bytes.extend_from_slice(payload);
+            payload.append_to(bytes);
         }
         // Otherwise the message was truncated or discarded, and nothing needs its remaining bytes.
     }

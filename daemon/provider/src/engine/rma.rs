@@ -14,7 +14,7 @@ use crate::abi::{
     FI_EACCES, FI_EHOSTUNREACH, FI_EINVAL, FI_ENOKEY, FI_READ, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
     FI_WRITE,
 };
-use coswitch_ring::Header;
+use coswitch_ring::{Header, SharedBytes};
 
 /// Memory registered for access by other ranks. Remote addresses are offsets from its beginning.
 #[derive(Debug, Clone, Copy)]
@@ -177,11 +177,11 @@ impl Core {
     }
 
     /// Handles a record that writes to this rank's memory.
-    pub(crate) fn on_write(&mut self, header: &Header, payload: &[u8]) {
+    pub(crate) fn on_write(&mut self, header: &Header, payload: SharedBytes<'_>) {
         let endpoint = header.dst_endpoint;
         let memory = self.remote(endpoint, header.tag, header.data, header.total, FI_REMOTE_WRITE);
         if let Ok(spans) = &memory {
-            spans.write(header.offset as usize, payload);
+            spans.write_shared(header.offset as usize, payload);
         }
         if header.offset.saturating_add(payload.len() as u64) == header.total {
             self.count_access(endpoint, FI_REMOTE_WRITE);
@@ -206,10 +206,10 @@ impl Core {
     }
 
     /// Handles bytes that this rank has requested.
-    pub(crate) fn on_read_reply(&mut self, header: &Header, payload: &[u8]) {
+    pub(crate) fn on_read_reply(&mut self, header: &Header, payload: SharedBytes<'_>) {
         let Some(operation) = self.operations.get_mut(&header.message) else { return };
         if let Act::Read(spans) = &operation.act {
-            spans.write(header.offset as usize, payload);
+            spans.write_shared(header.offset as usize, payload);
         }
         operation.received += payload.len() as u64;
         if operation.received >= operation.total {

@@ -98,8 +98,14 @@ pub(crate) fn push_bytes(
     if len <= INLINE_MAX {
         return source.with_slices(offset, len, |slices| or_abort(port.push(peer, header, slices)));
     }
-    let Some(mut chunk) = port.lease_chunk(peer) else { return false };
-    source.read(offset, &mut port.chunk_mut(&mut chunk)[..len]);
+    let Some(chunk) = port.lease_chunk(peer) else { return false };
+    let mut place = port.chunk(&chunk);
+    source.with_slices(offset, len, |slices| {
+        for slice in slices {
+            place.first(slice.len()).copy_from(slice);
+            place = place.skip(slice.len());
+        }
+    });
     match or_abort(port.push_chunk(&Header { len: len as u32, ..*header }, chunk)) {
         Ok(()) => true,
         Err(chunk) => {

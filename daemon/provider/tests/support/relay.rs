@@ -109,7 +109,7 @@ fn take(
     if !held[to].is_empty() || !deliver(&mut ports[to], &header, &payload) {
         held[to].push_back((header, payload));
     }
-    ports[from].pop(1).expect("the ring is not corrupt");
+    ports[from].pop().expect("the ring is not corrupt");
     true
 }
 
@@ -117,7 +117,7 @@ fn deliver(port: &mut DaemonPort, header: &Header, payload: &[u8]) -> bool {
     if payload.len() <= INLINE_MAX {
         return port.try_deliver(header, payload).expect("the ring is not corrupt");
     }
-    let Some(mut lease) = port.lease_chunk() else { return false };
-    lease.bytes_mut()[..payload.len()].copy_from_slice(payload);
+    let Some(lease) = port.lease_chunk() else { return false };
+    lease.bytes().first(payload.len()).copy_from(payload);
     port.deliver_leased(header, lease).expect("the ring is not corrupt").is_ok()
 }
