@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// Bytes that sealing adds to a chunk.
@@ -136,7 +137,7 @@ impl Sealing {
         SnapshotKeys { cluster: self.key.clone(), application: application.to_owned(), epoch }
     }
 
-    /// Where the images of a snapshot lie in plain while it is written (`purpose`: "dump") or restored.
+    /// Where the images of a snapshot lie in plain while it is written ("dump") or restored ("restore").
     pub(crate) fn plain_dir(&self, purpose: &str, application: &str, epoch: u64) -> PathBuf {
         self.plain.join(format!(".{purpose}-{application}-{epoch}"))
     }
@@ -170,13 +171,13 @@ impl SnapshotKeys {
         let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, &salt.0).extract(&*self.cluster.0);
         let info = [info.as_slice()];
         let key = secret.expand(&info, &AES_256_GCM).expect("a key is short enough for HKDF");
-        FileKey(LessSafeKey::new(UnboundKey::from(key)))
+        FileKey(Arc::new(LessSafeKey::new(UnboundKey::from(key))))
     }
 }
 
 /// Seals and opens the chunks of one file.
 #[derive(Clone)]
-pub(crate) struct FileKey(LessSafeKey);
+pub(crate) struct FileKey(Arc<LessSafeKey>);
 
 impl FileKey {
     /// Seals `bytes` from `begin` on, and appends the tag. No two chunks of a file may have the same number.

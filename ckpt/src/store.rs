@@ -370,8 +370,8 @@ impl Store {
 
     /// Removes the snapshots of an application that are newer than `epoch`: it has gone back to that.
     pub fn remove_newer(&self, application: &str, epoch: u64) -> Result<(), StoreError> {
-        let newer = self.epochs(application)?.into_iter().filter(|(found, _)| *found > epoch);
-        Ok(newer.map(|(_, dir)| snapshot::remove(&dir)).collect::<Result<(), _>>()?)
+        let mut newer = self.epochs(application)?.into_iter().filter(|(found, _)| *found > epoch);
+        Ok(newer.try_for_each(|(_, dir)| snapshot::remove(&dir))?)
     }
 
     /// Removes all snapshots of an application, and its program.

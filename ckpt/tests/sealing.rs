@@ -18,7 +18,7 @@ const SEALED_CHUNK: usize = (128 << 10) + 16;
 /// A sealed snapshot of a few files, without a tree.
 fn write(store: &Store, application: &str, epoch: u64) -> Snapshot {
     let mut writer = store.begin(application, epoch, SystemTime::now()).unwrap();
-    let image: Vec<u8> = (0..500_000u64).map(|at| (at * epoch >> 7) as u8).collect();
+    let image: Vec<u8> = (0..500_000u64).map(|at| ((at * epoch) >> 7) as u8).collect();
     fs::write(writer.images_dir().join("core-1.img"), image).unwrap();
     writer.save_channels(IN_FLIGHT).unwrap();
     let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
@@ -54,14 +54,14 @@ fn holds(bytes: &[u8], wanted: &[u8]) -> bool {
 }
 
 #[test]
-fn every_byte_of_a_small_snapshot_that_is_changed_is_found_and_its_file_named() {
+fn a_byte_of_a_small_snapshot_that_is_changed_is_found_wherever_it_is_and_its_file_named() {
     let mut tree = Tree::with(1, &Shape { mib: 1, ..Shape::default() });
     let store = open(&tree.dir.path().join("store"));
     let snapshot = take(&tree, &store, 1, &arena());
     restore(&mut tree, &snapshot, None);
     for record in &snapshot.manifest().files {
         let path = snapshot.dir().join(&record.name);
-        // A chunk is opened whole, so the bytes of a larger file are alike but for the chunk that they are in.
+        // Every byte of a small file. A chunk is opened whole, so those of a larger one are alike in it.
         let step = if record.bytes <= 16 << 10 { 1 } else { 97 };
         for byte in (0..record.bytes).step_by(step).chain([record.bytes - 1]) {
             flip(&path, 8 * byte + byte % 8);
