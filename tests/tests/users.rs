@@ -26,7 +26,7 @@ cluster: {nodes: 2, memory: 150MiB, store: "{store}"}
 scheduler: {policy: gang, quantum: 700ms, switching: sequential, residency: none}
 jobs:
   - {name: nobodys, user: nobody, command: ["{bin}/heat", --memory, 40MiB, --seconds, "4"], ranks: 2, memory: 90MiB}
-  - {name: daemons, user: "1", command: ["{bin}/ring-check", --rounds, "100000000", --max-bytes, 64KiB, --seconds, "4"], ranks: 4, memory: 45MiB}
+  - {name: daemons, user: "1", command: ["{bin}/ring-check", --max-bytes, 64KiB, --seconds, "4"], ranks: 4, memory: 45MiB}
   - {name: roots, command: ["{bin}/cg", --class, S, --seconds, "4"], ranks: 2, memory: 90MiB}
 "#;
 

@@ -362,7 +362,8 @@ mod tests {
     #[tokio::test]
     async fn a_master_is_met_beside_strangers_that_stay_silent() {
         let authority = crate::pki::Authority::new().unwrap();
-        let (master, daemon) = (authority.member().unwrap(), authority.member().unwrap());
+        let [master, other, daemon] = [Holder::Head, Holder::Node(NodeId(1)), Holder::Node(NodeId(0))]
+            .map(|holder| authority.certify(holder).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let began = Instant::now();
@@ -375,7 +376,10 @@ mod tests {
             let mut door = Door::new(listener);
             door.accept(&daemon, NodeId(0), 7, &mut generation).await.map(|_| generation)
         });
-        let (incarnation, _stream) = connect(address, &master, 2, LONG).await.unwrap();
+        let to = (NodeId(0), address);
+        assert!(connect(to, &other, 9, LONG).await.is_err(), "another node is no master");
+        assert!(connect((NodeId(1), address), &master, 9, LONG).await.is_err(), "it is not that node");
+        let (incarnation, _stream) = connect(to, &master, 2, LONG).await.unwrap();
         assert_eq!((incarnation, accepted.await.unwrap().unwrap()), (7, 2));
         assert!(began.elapsed() < HANDSHAKE_LIMIT, "it waited for strangers");
     }

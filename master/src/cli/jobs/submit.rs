@@ -109,7 +109,7 @@ impl SubmitCommand {
             Some(file) => config::load_as(file, Purpose::Submit(&status.cluster, status.policy))?.jobs,
             None => self.jobs_of_command(&status.cluster)?,
         };
-        let findings = doctor::examine(&jobs, false, status.cluster.stores_here());
+        let findings = doctor::examine_programs(&jobs);
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }
