@@ -21,6 +21,8 @@ pub enum Program {
     Grains,
     /// Heat equation with halo exchange, in a given amount of memory.
     Heat,
+    /// A rank that attacks its node.
+    Hostile,
     /// Tasks that come at random and only compute, without MPI.
     LocalLoad,
     /// In which order messages of any sender are received. Needs at least two ranks.
@@ -36,7 +38,7 @@ pub enum Program {
 }
 
 impl Program {
-    pub const ALL: [Program; 13] = [
+    pub const ALL: [Program; 14] = [
         Program::Answer,
         Program::Bt,
         Program::Cg,
@@ -44,6 +46,7 @@ impl Program {
         Program::Grains,
         Program::Is,
         Program::Heat,
+        Program::Hostile,
         Program::LocalLoad,
         Program::Order,
         Program::RingCheck,
@@ -61,6 +64,7 @@ impl Program {
             Program::Grains => "grains",
             Program::Is => "is",
             Program::Heat => "heat",
+            Program::Hostile => "hostile",
             Program::LocalLoad => "local-load",
             Program::Order => "order",
             Program::RingCheck => "ring-check",

@@ -442,13 +442,14 @@ mod tests {
     #[test]
     fn puts_without_end_end_the_application() {
         let mut server = server(2, &[0, 1]);
-        [0, 1].map(|rank| plays(&mut server, rank, &[INIT]));
+        (0..2).for_each(|rank| plays(&mut server, rank, &[INIT]));
         for turn in 0..3 {
             for nth in 0..PUTS_MAX {
                 let line = format!("cmd=put kvsname=app-1 key=k{nth} value={turn}");
                 plays(&mut server, 0, &[(&line, STORED)]);
             }
-            [0, 1].map(|rank| server.on_line(rank, "cmd=barrier_in"));
+            assert_eq!(server.on_line(0, "cmd=barrier_in"), []);
+            assert_eq!(server.on_line(1, "cmd=barrier_in"), [out(0), out(1)]);
         }
         for _ in 0..PUTS_MAX {
             plays(&mut server, 1, &[("cmd=put kvsname=app-1 key=k value=v", STORED)]);

@@ -27,7 +27,7 @@ fn small() -> SegmentSpec {
 fn exercise(segment: &Arc<Segment>, daemons: &mut [DaemonPort], messages: &mut MessagePort) {
     for daemon in daemons {
         let seen = daemon.records().take(40).filter(Result::is_ok).count();
-        (0..seen).for_each(|_| drop(daemon.pop()));
+        let _ = (0..seen).try_for_each(|_| daemon.pop());
         let _ = daemon.try_deliver(&Header::EMPTY, b"hello");
         if let Some(lease) = daemon.lease_chunk() {
             lease.bytes().copy_from(&vec![1; lease.bytes().len()]);

@@ -181,12 +181,12 @@ mod tests {
         assert_eq!(clients.exchange(3).len(), LINES_AT_ONCE);
         assert_eq!(clients.waiting(), [3]);
         assert_eq!(clients.exchange(3).len(), LINES_AT_ONCE / 2);
-        assert_eq!(clients.waiting(), []);
+        assert!(clients.waiting().is_empty());
         rank.write_all("y\n".repeat(LINES_AT_ONCE + 1).as_bytes()).unwrap();
         drop(rank);
         let taken: Vec<usize> = (0..3).map(|_| clients.exchange(3).len()).collect();
         assert_eq!(taken, [LINES_AT_ONCE, 1, 0]);
-        assert_eq!((clients.waiting(), clients.interests().count()), (vec![], 0));
+        assert!(clients.waiting().is_empty() && clients.interests().count() == 0);
     }
 
     #[test]
