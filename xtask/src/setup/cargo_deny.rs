@@ -33,13 +33,13 @@ fn is_wanted(program: &Path) -> bool {
 fn build(root: &Path) -> Result<()> {
     let scratch = root.join("build");
     fs::create_dir_all(scratch.join("pin/src")).context("cannot make a directory to build cargo-deny in")?;
-    PIN.compare(&indexed_sum(&scratch.join("pin"))?)?;
     let mut cargo = Command::new("cargo");
     cargo.args(["install", "cargo-deny", "--version", PIN.version, "--locked", "--force", "--debug"]);
     cargo.args(["--no-default-features", "--root"]).arg(root);
     // The settings of the workspace's build do not apply here.
     cargo.current_dir("/").env("CARGO_TARGET_DIR", &scratch).env("CARGO_PROFILE_DEV_DEBUG", "0");
-    let built = command::run(&mut cargo, LIMIT).context("cannot build cargo-deny");
+    let checked = indexed_sum(&scratch.join("pin")).and_then(|sum| PIN.compare(&sum));
+    let built = checked.and_then(|()| command::run(&mut cargo, LIMIT)).context("cannot build cargo-deny");
     fs::remove_dir_all(&scratch).ok();
     built.map(drop)
 }
