@@ -1,4 +1,4 @@
-//! Set-up, demo, tests, conformance and benchmarks: `cargo xtask <act>`.
+//! Set-up, demo, tests, packages, conformance and benchmarks: `cargo xtask <act>`.
 //!
 //! Every act is one module. This crate is compiled before anything else on a fresh machine, so it depends on
 //! few and light crates and on none of the workspace's own.
@@ -9,6 +9,7 @@ mod check;
 mod command;
 mod conformance;
 mod demo;
+mod package;
 mod setup;
 mod soak;
 mod suites;
@@ -40,6 +41,8 @@ enum Act {
     Bench(bench::Args),
     /// Run MPICH's own tests over tcp and under coswitch and write docs/conformance.md.
     Conformance(conformance::Args),
+    /// Build a release and pack it: a Debian package and a tarball, with a bill of materials.
+    Package(package::Args),
     /// Repeat the experiments of paper 003 and write docs/paper-results.md.
     Paper(bench::Args),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Act::Check(args) => check::run(&args),
         Act::Bench(args) => bench::run(&args, "coswitch-bench"),
         Act::Conformance(args) => conformance::run(&args),
+        Act::Package(args) => package::run(&args),
         Act::Paper(args) => bench::run(&args, "coswitch-paper"),
     };
     match done {

@@ -10,6 +10,7 @@ mod criu;
 mod fortran;
 mod kerndat;
 mod mpi;
+pub(crate) mod pins;
 mod prefix;
 pub(crate) mod private_apt;
 mod private_criu;

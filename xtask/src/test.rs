@@ -6,6 +6,7 @@
 
 use crate::command;
 use crate::conformance;
+use crate::package;
 use crate::setup;
 use crate::suites;
 use crate::workspace::Workspace;
@@ -44,7 +45,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The tests of each crate for itself, and then the suites of the whole. All of them run whatever fails.
+/// The tests of each crate for itself, the packages, and then the suites of the whole. All of them run
+/// whatever fails.
 fn all(workspace: &Workspace) -> Result<()> {
     // Programs and tests at once: tests ask dependencies for more, and these would be compiled twice.
     let mut build = workspace.build(PROFILE);
@@ -52,6 +54,7 @@ fn all(workspace: &Workspace) -> Result<()> {
     let messages = command::stdout(&mut build, BUILD_LIMIT).context("the build failed")?;
     let mut test = workspace.cargo(&["test", "--profile", PROFILE, "--no-fail-fast", "--workspace"]);
     let tested = command::show(test.args(["--exclude", suites::PACKAGE]), LIMIT).context("tests failed");
+    let packed = package::test(workspace, PROFILE).context("the packages are not as they should be");
     let ended = suites::run(workspace, &messages);
-    tested.and(ended)
+    tested.and(packed).and(ended)
 }

@@ -29,6 +29,10 @@ impl Workspace {
         &self.root
     }
 
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// A program of the release build.
     pub(crate) fn program(&self, name: &str) -> Command {
         self.program_of("release", name)

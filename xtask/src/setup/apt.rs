@@ -43,6 +43,15 @@ pub(super) const BROWSER: &[Tool] =
 /// For MPICH's test suite: archives of sources are compressed by xz.
 pub(crate) const SUITE: &[Tool] = &[Tool { probe: Probe::Program("xz"), package: "xz-utils" }];
 
+/// For packages of coswitch, and for their test.
+pub(crate) const PACKAGING: &[Tool] = &[
+    Tool { probe: Probe::Program("dpkg-shlibdeps"), package: "dpkg-dev" },
+    Tool { probe: Probe::Program("strip"), package: "binutils" },
+    Tool { probe: Probe::Program("zstd"), package: "zstd" },
+    Tool { probe: Probe::Program("man"), package: "man-db" },
+    Tool { probe: Probe::Program("git"), package: "git" },
+];
+
 /// For the loader of a private CRIU.
 pub(super) const PATCHELF: &[Tool] = &[Tool { probe: Probe::Program("patchelf"), package: "patchelf" }];
 

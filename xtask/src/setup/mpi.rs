@@ -4,21 +4,21 @@
 //! `ch4:ofi` with a libfabric that loads providers. pip installs them, because a wheel unzipped by hand lacks
 //! exec bits.
 
-use super::{Prefix, apt};
+use super::{Prefix, apt, pins};
 use crate::command;
 use anyhow::{Context, Result, ensure};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
-const WHEELS: [(&str, &str); 2] = [("mpich", "4.2.3"), ("mpi4py", "4.1.2")];
 
 /// Makes the environment where it is missing or incomplete; returns its state.
 pub(super) fn ensure(prefix: &Prefix) -> Result<String> {
     let home = prefix.mpi();
-    let names = WHEELS.map(|(name, version)| format!("{name} {version}")).join(", ");
-    let state = format!("{names}: {}", home.display());
+    let names: Vec<String> = pins::wheels().map(|(name, version, _)| format!("{name} {version}")).collect();
+    let state = format!("{}: {}", names.join(", "), home.display());
     if is_complete(&home) {
         return Ok(state);
     }
@@ -26,7 +26,10 @@ pub(super) fn ensure(prefix: &Prefix) -> Result<String> {
         .context("cannot make a virtual environment")?;
     let mut pip = Command::new(home.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
-    pip.args(WHEELS.map(|(name, version)| format!("{name}=={version}")));
+    // pip compares every wheel with its hash before it unpacks one.
+    let requirements = home.join("requirements.txt");
+    fs::write(&requirements, pins::REQUIREMENTS)?;
+    pip.arg("--require-hashes").arg("--requirement").arg(&requirements);
     command::run(&mut pip, LIMIT).context("cannot install the MPI library")?;
     ensure!(is_complete(&home), "pip installed the MPI library incompletely into {}", home.display());
     check_device(&home)?;
@@ -38,14 +41,13 @@ fn is_complete(home: &Path) -> bool {
     let programs = ["bin/mpicc", "bin/mpiexec", "bin/mpichversion", "bin/python"];
     programs.iter().all(|program| home.join(program).exists())
         && site_packages(home).is_some_and(|site| {
-            WHEELS
-                .iter()
-                .all(|(name, version)| site.join(format!("{name}-{version}.dist-info/RECORD")).exists())
+            pins::wheels()
+                .all(|(name, version, _)| site.join(format!("{name}-{version}.dist-info/RECORD")).exists())
         })
 }
 
 fn site_packages(home: &Path) -> Option<std::path::PathBuf> {
-    let versions = std::fs::read_dir(home.join("lib")).ok()?;
+    let versions = fs::read_dir(home.join("lib")).ok()?;
     versions.filter_map(|entry| Some(entry.ok()?.path().join("site-packages"))).find(|site| site.is_dir())
 }
 

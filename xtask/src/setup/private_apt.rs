@@ -1,6 +1,7 @@
 //! apt beside the system's: lists, cache and status in a directory of ours, so that packages of other
 //! suites are downloaded and authenticated while those of the system are neither read nor changed.
 
+use super::pins;
 use crate::command;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -75,11 +76,15 @@ impl PrivateApt {
         let of_upstream = |path: &PathBuf| path.display().to_string().contains(".orig.tar.");
         let mut found =
             archives.filter(|path| of_upstream(path) && path.extension().is_none_or(|e| e != "asc"));
-        found.next().with_context(|| format!("the sources of {package} have no upstream archive"))
+        let archive =
+            found.next().with_context(|| format!("the sources of {package} have no upstream archive"))?;
+        pins::check(std::slice::from_ref(&archive))?;
+        Ok(archive)
     }
 
-    /// Extracts package files below `root`.
+    /// Extracts package files below `root`, where they are those of the table or not in it.
     pub(crate) fn unpack(&self, packages: &[PathBuf], root: &Path) -> Result<()> {
+        pins::check(packages)?;
         packages.iter().try_for_each(|package| {
             command::run(Command::new("dpkg-deb").arg("-x").args([package, root]), LIMIT).map(drop)
         })
