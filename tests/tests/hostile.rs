@@ -10,10 +10,11 @@ use coswitch_examples::Program;
 use coswitch_report::journal::{Event, JobOutcome};
 use coswitch_tests::{master::Master, parts};
 
-/// Whether the jobs of this suite run as an ordinary user. Root may do what the attacks by path try, so
-/// these are left out otherwise.
-const AS_ORDINARY_USER: bool = false;
-/// Whether a job has limits of its processes and its memory.
+/// Whose the attackers are; the bystanders are root's. Those at ports are root's as well: ranks of other users
+/// reach none.
+const ATTACKER: &str = "nobody";
+const AT_PORTS: &str = "network";
+/// Whether a job has a limit of its memory.
 const WITH_LIMITS: bool = false;
 
 /// For all attacks of a group.
@@ -35,8 +36,7 @@ struct Attack {
 impl Attack {
     fn may_run(&self) -> bool {
         match self.needs.as_str() {
-            "nothing" => true,
-            "user" => AS_ORDINARY_USER,
+            "nothing" | "user" => true,
             "limits" => WITH_LIMITS,
             other => panic!("{} needs {other}", self.name),
         }
@@ -91,9 +91,10 @@ const BYSTANDER_NAMES: [&str; 2] = ["bystander-ring", "bystander-heat"];
 fn run(scheduler: &str, attacks: &[Attack]) {
     let job = |(nth, attack): (usize, &Attack)| {
         let (name, arrival) = (&attack.name, nth * BEGIN_EVERY_MS);
+        let user = if attack.group == AT_PORTS { "root" } else { ATTACKER };
         format!(
             "  - name: {name}\n    command: [\"{{bin}}/hostile\", --attack, {name}]\n    ranks: 2\n    \
-             memory: 60MiB\n    arrival: {arrival}ms\n    time_limit: 40s\n"
+             memory: 60MiB\n    arrival: {arrival}ms\n    time_limit: 40s\n    user: {user}\n"
         )
     };
     let jobs: String = attacks.iter().enumerate().map(job).collect();
@@ -158,7 +159,21 @@ fn a_rank_that_replaces_files_ends_its_own_job_at_most() {
 
 #[test]
 fn a_rank_that_attacks_the_ports_of_its_node_stops_nobody() {
-    all_of("network");
+    all_of(AT_PORTS);
+}
+
+#[test]
+fn a_rank_of_an_ordinary_user_reaches_no_port() {
+    let mut master = Master::run(
+        "cluster: {nodes: 2, memory: 1GiB, store: \"{store}\"}\nscheduler: {policy: cosched}\njobs:\n  - {name: knocks, \
+         user: nobody, command: [\"{bin}/hostile\", --attack, ports-junk], ranks: 2, memory: 60MiB}\n",
+    );
+    master.wait_until("its end", LIMIT, |master| {
+        master.events().iter().any(|event| matches!(event.kind, Event::JobFinished { .. }))
+    });
+    let ended = master.end(LIMIT, Duration::from_secs(2));
+    let said = ended.job("knocks")["last_output"].as_str().unwrap_or_default();
+    assert!(said.contains("nobody listens here"), "{said}");
 }
 
 /// The cuts, dumps and restores of these jobs come at any moment of the attack.

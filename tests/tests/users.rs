@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
@@ -37,18 +38,35 @@ fn status(process: u32, field: &str) -> Option<String> {
     Some(line?.split_ascii_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Checks each rank that is there; returns how many were.
-fn check_ranks(master: &Master, program: &str, user: u32) -> usize {
+/// The switches so far, and whether one is under way: then CRIU may be making a process, which is not yet what it
+/// will be.
+fn switching(master: &Master) -> (usize, bool) {
+    let events = master.events();
+    let count = |is: fn(&Event) -> bool| events.iter().filter(|event| is(&event.kind)).count();
+    let begun = count(|event| matches!(event, Event::SwitchStarted { .. }));
+    (begun, begun > count(|event| matches!(event, Event::SwitchEnded { .. })))
+}
+
+/// What the ranks of a program have: ids, capabilities, and whether they may gain rights.
+fn ranks(master: &Master, program: &str) -> Vec<Vec<String>> {
     let of = |process: &u32| {
-        let fields = ["Uid", "Gid", "CapBnd", "CapEff", "NoNewPrivs"];
-        let found: Option<Vec<String>> = fields.iter().map(|field| status(*process, field)).collect();
         let comm = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
-        // While CRIU makes it, a process is not what it will be.
-        let is_rank = comm.trim() == program && status(*process, "State")?.starts_with(['R', 'S']);
-        found.filter(|_| is_rank)
+        let fields = ["Uid", "Gid", "CapBnd", "CapEff", "NoNewPrivs"].iter();
+        fields.map(|field| status(*process, field)).collect::<Option<_>>().filter(|_| comm.trim() == program)
     };
+    master.processes(program).iter().filter_map(of).collect()
+}
+
+/// Checks each rank that is there between two switches; returns how many were.
+fn check_ranks(master: &Master, program: &str, user: u32) -> usize {
+    let before = switching(master);
+    let found = ranks(master, program);
+    // Until the journal has what happened meanwhile.
+    thread::sleep(Duration::from_millis(50));
+    if before.1 || before != switching(master) {
+        return 0;
+    }
     let ids = [user; 4].map(|id| id.to_string()).join(" ");
-    let found: Vec<Vec<String>> = master.processes(program).iter().filter_map(of).collect();
     for rank in &found {
         assert_eq!(rank[..2], [ids.clone(), ids.clone()], "{program}");
         let is_confined = rank[2..] == ["0000000000000000", "0000000000000000", "1"];

@@ -12,7 +12,7 @@ use std::{
         fd::{AsRawFd, OwnedFd},
         unix::{
             ffi::OsStrExt,
-            fs::{MetadataExt, OpenOptionsExt},
+            fs::OpenOptionsExt,
         },
     },
     path::Path,
@@ -140,7 +140,10 @@ pub(super) fn open_program(path: &Path) -> io::Result<(File, String)> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, PermissionsExt},
+    };
 
     use super::*;
 
