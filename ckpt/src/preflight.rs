@@ -250,9 +250,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
         let output = [OutputFile { path: path.clone(), bytes: 5, inode: None }];
-        assert!(matches!(set_aside_foreign_output(&output, None), Err(PreflightError::OutputCut { found: 0, .. })));
+        assert!(matches!(
+            set_aside_foreign_output(&output, None),
+            Err(PreflightError::OutputCut { found: 0, .. })
+        ));
         fs::write(&path, "abc").unwrap();
-        assert!(matches!(set_aside_foreign_output(&output, None), Err(PreflightError::OutputCut { found: 3, .. })));
+        assert!(matches!(
+            set_aside_foreign_output(&output, None),
+            Err(PreflightError::OutputCut { found: 3, .. })
+        ));
     }
 
     #[test]

@@ -107,7 +107,8 @@ impl JobUser {
     fn can_open(&self, path: &Path, file: &Metadata, is_written: bool) -> bool {
         let same = || {
             let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-            let opened = OpenOptions::new().read(!is_written).write(is_written).custom_flags(flags).open(path)?;
+            let opened =
+                OpenOptions::new().read(!is_written).write(is_written).custom_flags(flags).open(path)?;
             let opened = opened.metadata()?;
             Ok((opened.dev(), opened.ino()) == (file.dev(), file.ino()))
         };
@@ -158,7 +159,8 @@ impl JobUser {
             }
             for thread in entries(format!("/proc/{pid}/task").into())? {
                 let status = read(thread.join("status"))?;
-                let rights = Rights::of_status(&status).ok_or_else(|| not("a status of another form".into()))?;
+                let rights =
+                    Rights::of_status(&status).ok_or_else(|| not("a status of another form".into()))?;
                 self.check(&rights).map_err(not)?;
                 if value(&status, "NoNewPrivs") != Some("1") {
                     return Err(not("the right to gain others".into()));

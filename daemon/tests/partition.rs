@@ -78,8 +78,9 @@ impl Cluster {
         });
         let port = port.recv_timeout(LIMIT).unwrap();
         let address = SocketAddr::new(IpAddr::V4(virtual_net::address(NodeId(0))), port);
-        let connected: Connection = namespaces[1]
-            .run(move || connect::connect((NodeId(0), address), end(1), rules, &other.client().unwrap(), LIMIT).unwrap());
+        let connected: Connection = namespaces[1].run(move || {
+            connect::connect((NodeId(0), address), end(1), rules, &other.client().unwrap(), LIMIT).unwrap()
+        });
         nodes[1].plane.tell(Command::AddLink(connected));
         nodes[0].plane.tell(Command::AddLink(accepted.recv_timeout(LIMIT).unwrap()));
         Self { _dir: dir, nodes, bridge, _namespaces: namespaces }

@@ -233,7 +233,8 @@ impl Sessions {
         let Address { node, control, data } = *address;
         let master = Arc::clone(&self.master);
         let (identity, generation) = (master.identity.clone(), master.generation);
-        let connect = async move { session::connect((node, control), &identity, generation, CONNECT_LIMIT).await };
+        let connect =
+            async move { session::connect((node, control), &identity, generation, CONNECT_LIMIT).await };
         let connected = self.thread.run(connect).await;
         let (incarnation, stream) = connected.map_err(|source| ConnectError::Reach { node, source })?;
         let (incoming, from_daemon) = unbounded_channel();

@@ -282,7 +282,8 @@ mod tests {
     #[test]
     fn events_wait_for_a_full_disk_and_none_is_lost() {
         let directory = tempfile::tempdir().unwrap();
-        let mount = |flags, data| nix::mount::mount(Some("tmpfs"), directory.path(), Some("tmpfs"), flags, data);
+        let mount =
+            |flags, data| nix::mount::mount(Some("tmpfs"), directory.path(), Some("tmpfs"), flags, data);
         mount(nix::mount::MsFlags::empty(), Some("size=256k")).unwrap();
         let (path, filler) = (directory.path().join("journal"), directory.path().join("filler"));
         let events: Vec<_> = warnings(500).collect();

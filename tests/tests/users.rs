@@ -144,7 +144,11 @@ fn a_user_brings_jobs_of_their_own_and_sees_and_ends_no_others() {
     let home = home(&master);
     let heat = format!("{}/heat", coswitch_tests::parts::program_directory());
     let roots = accepted(&master.user(&["submit", "-n", "2", "-m", "90MiB", "--", &heat, "--seconds", "3"]));
-    let own = nobody(&master, &home, &["submit", "-n", "2", "-m", "90MiB", "--name", "own", "--", &heat, "--seconds", "3"]);
+    let own = nobody(
+        &master,
+        &home,
+        &["submit", "-n", "2", "-m", "90MiB", "--name", "own", "--", &heat, "--seconds", "3"],
+    );
     assert_eq!(accepted(&own), ["own"]);
     let refused = endless(&master, &home, &["--priority", "5"]);
     assert!(refused.stderr.contains("only root gives a priority above 0"), "{refused:?}");
@@ -174,7 +178,8 @@ fn a_link_to_a_secret_in_the_place_of_output_gives_nobody_the_secret() {
     // As long as the output, and with its mode: what CRIU compares.
     fs::copy(&output, &secret).expect("a secret");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("it is our own");
-    let (before, text) = (fs::metadata(&secret).expect("it is there"), fs::read(&secret).expect("it is there"));
+    let (before, text) =
+        (fs::metadata(&secret).expect("it is there"), fs::read(&secret).expect("it is there"));
     fs::remove_file(&output).expect("nobody may");
     symlink(&secret, &output).expect("nobody may");
     nobody(&master, &home, &["resume", "thief"]);

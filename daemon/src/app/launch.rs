@@ -127,7 +127,9 @@ pub(super) fn local_ranks(placement: &[NodeId], own: NodeId) -> impl Iterator<It
 /// Makes the directory of the ranks' output, and sets aside what is there.
 fn prepare_outputs(dir: &Path, outputs: &[OutputFile], user: Option<&JobUser>) -> anyhow::Result<()> {
     match user {
-        Some(user) => theirs::ensure_dir(dir, user).with_context(|| format!("failed to make {}", dir.display()))?,
+        Some(user) => {
+            theirs::ensure_dir(dir, user).with_context(|| format!("failed to make {}", dir.display()))?
+        }
         None => private::ensure_dir(dir)?,
     }
     preflight::set_aside_foreign_output(outputs, user)?;

@@ -74,7 +74,10 @@ impl Hierarchies {
 
     /// The parents of the node groups, one in each hierarchy used.
     pub(super) fn parents(&self) -> impl Iterator<Item = PathBuf> {
-        std::iter::once(&self.unified).chain(&self.memory_v1).chain(&self.pids_v1).map(|root| root.join(PARENT))
+        std::iter::once(&self.unified)
+            .chain(&self.memory_v1)
+            .chain(&self.pids_v1)
+            .map(|root| root.join(PARENT))
     }
 
     /// The groups of a node, one in each hierarchy used.

@@ -118,8 +118,14 @@ impl Provisioning for VirtualNodes {
         let (daemon, logs) = (request.daemons.installed.daemon.clone(), request.daemons.logs.clone());
         let programs = Programs { daemon, logs, configs };
         let (daemons, keeps) = (Mutex::default(), request.daemons.resumes);
-        let mut started =
-            Self { identity: authority.certify(Holder::Head)?, nodes, daemons, programs, standing: false, keeps };
+        let mut started = Self {
+            identity: authority.certify(Holder::Head)?,
+            nodes,
+            daemons,
+            programs,
+            standing: false,
+            keeps,
+        };
         let mut starting = Vec::new();
         for config in &started.programs.configs {
             starting.push(started.programs.spawn(config)?);

@@ -15,7 +15,8 @@ fn address(node: u32, listener: &TcpListener) -> Address {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_does_not_answer_delays_the_return_of_no_other() {
     let authority = Authority::new().unwrap();
-    let (master, daemon) = (authority.certify(Holder::Head).unwrap(), authority.certify(Holder::Node(NodeId(1))).unwrap());
+    let (master, daemon) =
+        (authority.certify(Holder::Head).unwrap(), authority.certify(Holder::Node(NodeId(1))).unwrap());
     let (events, _heard) = unbounded_channel();
     let absent = [(NodeId(0), "it died".into()), (NodeId(1), "it died".into())];
     let patience = (LOST_AFTER, Heartbeats::default());

@@ -15,7 +15,18 @@ use serde::{Deserialize, Serialize};
 const KEPT: [&str; 9] =
     ["PATH", "LD_LIBRARY_PATH", "MANPATH", "LANG", "LANGUAGE", "TZ", "TERM", "COLUMNS", "LINES"];
 const KEPT_BEGINNINGS: [&str; 13] = [
-    "LC_", "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "MPIR_", "MPICH_", "FI_", "UCX_", "HDF5_",
+    "LC_",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "OPENBLAS_",
+    "MKL_",
+    "BLIS_",
+    "MPIR_",
+    "MPICH_",
+    "FI_",
+    "UCX_",
+    "HDF5_",
     "PYTHON",
 ];
 
@@ -88,7 +99,8 @@ mod tests {
 
     #[test]
     fn what_root_has_in_its_environment_is_not_given_away() {
-        let roots = ["PATH", "LC_ALL", "OMP_NUM_THREADS", "HOME", "SECRET_TOKEN", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR"];
+        let roots =
+            ["PATH", "LC_ALL", "OMP_NUM_THREADS", "HOME", "SECRET_TOKEN", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR"];
         let roots = roots.map(|name| (name.to_owned(), "root's".to_owned())).into();
         let given = Owner::named("nobody").unwrap().unwrap().environment(roots);
         let names: Vec<&str> = given.keys().map(String::as_str).collect();

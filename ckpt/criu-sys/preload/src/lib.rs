@@ -77,7 +77,10 @@ pub unsafe extern "C" fn syscall(
     let error = c_int::try_from(-result).unwrap_or(libc::EINVAL);
     // It asks for the limits (of process `a` and resource `b`, to `d`), and sets none.
     let asks = number == libc::SYS_prlimit64 && c == 0 && d != 0;
-    if asks && error == libc::EPERM && let Ok(limits) = limits_of(a, b) {
+    if asks
+        && error == libc::EPERM
+        && let Ok(limits) = limits_of(a, b)
+    {
         // SAFETY: the caller's; it is not null.
         unsafe { (d as *mut rlimit64).write(limits) };
         return 0;
@@ -102,7 +105,11 @@ mod tests {
                 unsafe { syscall(libc::SYS_prlimit64, 0, resource, 0, &raw mut answered as c_long, 0, 0) };
             assert_eq!(result, 0);
             let listed = limits_of(own, resource).unwrap();
-            assert_eq!((listed.rlim_cur, listed.rlim_max), (answered.rlim_cur, answered.rlim_max), "{resource}");
+            assert_eq!(
+                (listed.rlim_cur, listed.rlim_max),
+                (answered.rlim_cur, answered.rlim_max),
+                "{resource}"
+            );
         }
         assert!(limits_of(own, 99).is_err() && limits_of(-1, 0).is_err());
         // SAFETY: it passes no address.

@@ -43,7 +43,9 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
         .stdout(output(spec, &rank.stdout)?)
         .stderr(output(spec, &rank.stderr)?);
     let becoming = match &spec.user {
-        Some(user) => Some(Becoming::new(user, &spec.cwd).map_err(|error| format!("name its directory: {error}"))?),
+        Some(user) => {
+            Some(Becoming::new(user, &spec.cwd).map_err(|error| format!("name its directory: {error}"))?)
+        }
         None => {
             command.current_dir(&spec.cwd);
             None

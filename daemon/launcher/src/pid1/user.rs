@@ -10,10 +10,7 @@ use std::{
     io,
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::{
-            ffi::OsStrExt,
-            fs::OpenOptionsExt,
-        },
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     },
     path::Path,
 };

@@ -23,7 +23,8 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn of(installed: &Installed) -> io::Result<Self> {
-        let files = [&installed.daemon, &installed.launcher, &installed.driver, &installed.preload].map(Clone::clone);
+        let files =
+            [&installed.daemon, &installed.launcher, &installed.driver, &installed.preload].map(Clone::clone);
         let mut hash = Xxh3::new();
         files.iter().try_for_each(|file| fs::read(file).map(|bytes| hash.update(&bytes)))?;
         let directory = Path::new(STORE).join("parts").join(format!("{:032x}", hash.digest128()));

@@ -122,7 +122,8 @@ impl Provisioning for Slurm {
         let authority = Authority::new()?;
         let mut configs = BTreeMap::new();
         for (spec, host) in daemons.nodes.iter().zip(&allocation.hosts) {
-            configs.insert(host.clone(), configure(request, spec, authority.certify(Holder::Node(spec.node))?));
+            configs
+                .insert(host.clone(), configure(request, spec, authority.certify(Holder::Node(spec.node))?));
         }
         let steps = Steps {
             job: allocation.job,

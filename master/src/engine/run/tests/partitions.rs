@@ -51,7 +51,8 @@ fn a_partition_refuses_users_that_are_not_its_own_and_names_them() {
     let mut run = partitions();
     let closed = "refused: job 2 of the submission, `job-0`: the partition `own` takes jobs of these users \
                   alone: alice; none of them was submitted";
-    let refused = |why| format!("refused: job 1 of the submission, `job-0`: {why}; none of them was submitted");
+    let refused =
+        |why| format!("refused: job 1 of the submission, `job-0`: {why}; none of them was submitted");
     let foreign = refused("user 1001 submits jobs of their own alone");
     let urgent = refused("only root gives a priority above 0");
     let mut first = owned(ALICE, "own");
@@ -64,7 +65,11 @@ fn a_partition_refuses_users_that_are_not_its_own_and_names_them() {
             (20, submit_as(BOB, vec![owned(ALICE, "any")]), &foreign),
             (30, submit_as(BOB, vec![to("any")]), &foreign),
             (40, submit_as(ALICE, vec![first]), &urgent),
-            (50, submit_as(BOB, vec![owned(BOB, "any")]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (
+                50,
+                submit_as(BOB, vec![owned(BOB, "any")]),
+                "submitted job-0; launch job-0; accepted job-0 job-0",
+            ),
             (60, submit_as(ALICE, vec![owned(ALICE, "own")]), "submitted job-1; accepted job-1 job-0-1"),
             (70, submit(vec![to("own")]), "submitted job-2; accepted job-2 job-0-2"),
         ],
