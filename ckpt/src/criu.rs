@@ -141,8 +141,8 @@ impl Criu {
         Criu { worker_cgroup: Some(cgroup.to_owned()), ..self }
     }
 
-    /// Where this process lacks CAP_SYS_RESOURCE, workers that dump load the library `libcoswitch_criu.so` of that
-    /// directory: without it CRIU cannot read the limits of other users' processes.
+    /// Where this process lacks CAP_SYS_RESOURCE, workers that dump load the library `libcoswitch_criu.so` of
+    /// that directory: without it CRIU cannot read the limits of other users' processes.
     pub fn with_library_of(self, directory: &Path) -> Criu {
         let library = directory.join(LIBRARY);
         let preload = (!has_sys_resource() && library.is_file()).then_some(library);

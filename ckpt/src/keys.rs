@@ -6,9 +6,9 @@
 //! key ─ AES-256-GCM (nonce: number of the chunk, and whether it is the last) ─▶ chunk, tag of 16 bytes
 //! ```
 //! A file gets a new random salt whenever it is written, so each key seals one file once and no nonce repeats
-//! under it. Where a file lies is part of its key: a chunk opens in its own place alone. The salts of the files
-//! are in the manifest, so files of two snapshots cannot be exchanged either, and the manifest itself opens
-//! only as that of its application, epoch and owner.
+//! under it. Where a file lies is part of its key: a chunk opens in its own place alone. The salts of the
+//! files are in the manifest, so files of two snapshots cannot be exchanged either, and the manifest itself
+//! opens only as that of its application, epoch and owner.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf;

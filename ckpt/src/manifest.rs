@@ -5,10 +5,10 @@
 //! ```
 //! The outline says what everybody sees who sees the directory: whose snapshot it is, names and lengths. The
 //! rest is encrypted, and the tag of that covers the outline as well. A manifest is read by the key of the
-//! place where it lies (application, epoch, owner): one that was moved there from another place is refused, as
-//! is one that differs in a single byte from what was written. Fields of the sealed part that version N does
-//! not know are not an error: a later program may add one that older programs may ignore. Version 1 was not
-//! sealed, and is refused.
+//! place where it lies (application, epoch, owner): one that was moved there from another place is refused,
+//! as is one that differs in a single byte from what was written. Fields of the sealed part that version N
+//! does not know are not an error: a later program may add one that older programs may ignore. Version 1 was
+//! not sealed, and is refused.
 
 use crate::keys::{FileKey, Hex32, Place, SnapshotKeys, from_hex, to_hex};
 use crate::preflight::{OutputFile, SegmentFile};

@@ -30,8 +30,8 @@ pub(crate) fn link_or_copy(program: &Path, copy: &Path) -> Result<(), SnapshotEr
     copy_file(program, copy).map_err(at(copy))
 }
 
-/// Puts the program that a snapshot has in its place, unless the same bytes are there. Returns false, and puts
-/// nothing there, where the snapshot has another program than that of the digest.
+/// Puts the program that a snapshot has in its place, unless the same bytes are there. Returns false, and
+/// puts nothing there, where the snapshot has another program than that of the digest.
 pub(crate) fn place(saved: &Path, digest: Hex32, path: &Path) -> Result<bool, SnapshotError> {
     let is_right = |path: &Path| files::digest(path).is_ok_and(|(_, found)| found == digest);
     if is_right(path) {

@@ -1,5 +1,5 @@
-//! Contents of a segment file in a snapshot: stored sparse and compressed, loaded back in place. Who calls this
-//! seals what is stored, and opens it.
+//! Contents of a segment file in a snapshot: stored sparse and compressed, loaded back in place. Who calls
+//! this seals what is stored, and opens it.
 //!
 //! ```text
 //! magic 8 │ version u32 │ u64 size of the file │ zstd( ( u64 offset │ u32 length │ bytes )*  u64 MAX )

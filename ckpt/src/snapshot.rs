@@ -5,8 +5,8 @@
 //!         segment.zst    the segment file                   │
 //!         part.json      what a new daemon has to know      │
 //!         program        where it came with the application │
-//!         channels.bin   messages in flight                 └─ seal: encrypt, fsync, manifest last, by rename
-//!         log/           CRIU's, not sealed
+//!         channels.bin   messages in flight                 └─ seal: encrypt, fsync, manifest last, by
+//!         rename log/           CRIU's, not sealed
 //!         manifest.json  without it, there is no snapshot; renamed to manifest.damaged when damage is found
 //! ```
 //! All files but the program are encrypted ([`crate::keys`]). CRIU writes its images to a directory in memory
@@ -223,8 +223,8 @@ impl SnapshotWriter {
         self.memory = memory.map(|memory| (memory, arena.clone()));
     }
 
-    /// Writes the pages, seals the images, makes all files durable, then writes the manifest. When it returns,
-    /// the snapshot is valid.
+    /// Writes the pages, seals the images, makes all files durable, then writes the manifest. When it
+    /// returns, the snapshot is valid.
     pub fn seal(mut self, origin: Origin) -> Result<Manifest, SnapshotError> {
         let mut files = std::mem::take(&mut self.files);
         if self.program.is_some() {

@@ -81,8 +81,8 @@ impl TheirFile {
     }
 }
 
-/// Makes a directory of the user's own, or finds it there. Where it lies in one that nobody but root may change,
-/// root makes it and gives it away; elsewhere it is made with the user's rights.
+/// Makes a directory of the user's own, or finds it there. Where it lies in one that nobody but root may
+/// change, root makes it and gives it away; elsewhere it is made with the user's rights.
 ///
 /// # Errors
 /// Those of the system, and where another user's is there.

@@ -1,8 +1,8 @@
 //! The user of a tree: which files are theirs, and whether a restored process is what they may be.
 //!
-//! CRIU restores as root what its images say. An image that was forged, or a file that was put in the place of
-//! another one between a dump and its restore, would so give a user what root has. So the user comes from the
-//! record of the job, never from the images, and a tree is compared with it twice: as the images have it,
+//! CRIU restores as root what its images say. An image that was forged, or a file that was put in the place
+//! of another one between a dump and its restore, would so give a user what root has. So the user comes from
+//! the record of the job, never from the images, and a tree is compared with it twice: as the images have it,
 //! before CRIU starts ([`check_images`]), and as it is, restored and stopped, before it runs
 //! ([`JobUser::check_tree`]).
 
@@ -64,8 +64,8 @@ impl JobUser {
         group == self.gid || self.groups.contains(&group)
     }
 
-    /// Whether owner and mode of a file let the user do that (4: read, 2: write). Access control lists are not
-    /// asked.
+    /// Whether owner and mode of a file let the user do that (4: read, 2: write). Access control lists are
+    /// not asked.
     fn may(&self, file: &Metadata, what: u32) -> bool {
         let shift = match (file.uid() == self.uid, self.is_in(file.gid())) {
             (true, _) => 6,
@@ -145,8 +145,8 @@ impl JobUser {
         Ok(())
     }
 
-    /// Checks the processes of a restored tree, which stand still, but for its root: their rights, and that they
-    /// have no file that their user may not have, but for the segment.
+    /// Checks the processes of a restored tree, which stand still, but for its root: their rights, and that
+    /// they have no file that their user may not have, but for the segment.
     ///
     /// # Errors
     /// [`NotTheUsers`], and where something of a process cannot be read.

@@ -3,8 +3,8 @@
 //! ```text
 //!   engine ── tell ──▶ waiting ── room ──▶ queue (1,024 events) ──▶ thread ──▶ file
 //! ```
-//! Nothing is left out. While events wait, the engine takes no news of jobs, so that `waiting` stays short. On a
-//! disk without room they wait until it has some: jobs run on, and nothing of what happened is lost.
+//! Nothing is left out. While events wait, the engine takes no news of jobs, so that `waiting` stays short.
+//! On a disk without room they wait until it has some: jobs run on, and nothing of what happened is lost.
 
 use std::{
     collections::VecDeque,

@@ -10,8 +10,8 @@ use coswitch_examples::Program;
 use coswitch_report::journal::{Event, JobOutcome};
 use coswitch_tests::{master::Master, parts};
 
-/// Whose the attackers are; the bystanders are root's. Those at ports are root's as well: ranks of other users
-/// reach none.
+/// Whose the attackers are; the bystanders are root's. Those at ports are root's as well: ranks of other
+/// users reach none.
 const ATTACKER: &str = "nobody";
 const AT_PORTS: &str = "network";
 /// Whether a job has a limit of its memory.
@@ -162,12 +162,20 @@ fn a_rank_that_attacks_the_ports_of_its_node_stops_nobody() {
     all_of(AT_PORTS);
 }
 
+const KNOCKS: &str = r#"
+cluster: {nodes: 2, memory: 1GiB, store: "{store}"}
+scheduler: {policy: cosched}
+jobs:
+  - name: knocks
+    user: nobody
+    command: ["{bin}/hostile", --attack, ports-junk]
+    ranks: 2
+    memory: 60MiB
+"#;
+
 #[test]
 fn a_rank_of_an_ordinary_user_reaches_no_port() {
-    let mut master = Master::run(
-        "cluster: {nodes: 2, memory: 1GiB, store: \"{store}\"}\nscheduler: {policy: cosched}\njobs:\n  - {name: knocks, \
-         user: nobody, command: [\"{bin}/hostile\", --attack, ports-junk], ranks: 2, memory: 60MiB}\n",
-    );
+    let mut master = Master::run(KNOCKS);
     master.wait_until("its end", LIMIT, |master| {
         master.events().iter().any(|event| matches!(event.kind, Event::JobFinished { .. }))
     });

@@ -1,5 +1,5 @@
-//! Jobs of ordinary users: their ranks have that user's rights and no others, before and after switches, what they
-//! write is the user's, and nobody gains anything by changing files between a dump and its restore.
+//! Jobs of ordinary users: their ranks have that user's rights and no others, before and after switches, what
+//! they write is the user's, and nobody gains anything by changing files between a dump and its restore.
 
 use std::{
     fs,
@@ -26,8 +26,16 @@ const RUN: &str = r#"
 cluster: {nodes: 2, memory: 150MiB, store: "{store}"}
 scheduler: {policy: gang, quantum: 700ms, switching: sequential, residency: none}
 jobs:
-  - {name: nobodys, user: nobody, command: ["{bin}/heat", --memory, 40MiB, --seconds, "4"], ranks: 2, memory: 90MiB}
-  - {name: daemons, user: "1", command: ["{bin}/ring-check", --max-bytes, 64KiB, --seconds, "4"], ranks: 4, memory: 45MiB}
+  - name: nobodys
+    user: nobody
+    command: ["{bin}/heat", --memory, 40MiB, --seconds, "4"]
+    ranks: 2
+    memory: 90MiB
+  - name: daemons
+    user: "1"
+    command: ["{bin}/ring-check", --max-bytes, 64KiB, --seconds, "4"]
+    ranks: 4
+    memory: 45MiB
   - {name: roots, command: ["{bin}/cg", --class, S, --seconds, "4"], ranks: 2, memory: 90MiB}
 "#;
 
@@ -38,8 +46,8 @@ fn status(process: u32, field: &str) -> Option<String> {
     Some(line?.split_ascii_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// The switches so far, and whether one is under way: then CRIU may be making a process, which is not yet what it
-/// will be.
+/// The switches so far, and whether one is under way: then CRIU may be making a process, which is not yet
+/// what it will be.
 fn switching(master: &Master) -> (usize, bool) {
     let events = master.events();
     let count = |is: fn(&Event) -> bool| events.iter().filter(|event| is(&event.kind)).count();

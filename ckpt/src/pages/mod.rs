@@ -63,7 +63,8 @@ pub(crate) struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    /// Pages that do not fit the arena go to `dir`. Also returns CRIU's end of the socket. Receiving fails after a silence of `limit`.
+    /// Pages that do not fit the arena go to `dir`. Also returns CRIU's end of the socket. Receiving fails
+    /// after a silence of `limit`.
     pub(crate) fn new(
         arena: &'a Arena,
         [images_dir, dir]: [&'a Path; 2],

@@ -17,7 +17,7 @@ const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 const NAME_MAX: usize = 256;
 /// Limits of a rank between two barriers, far above the one address and the few words that MPICH puts there.
-const PUTS_MAX: u32 = 256;
+const PUTS_MAX: u32 = 1024;
 /// Limit of all puts of a node in a run, in bytes: a thousand ranks may put sixteen addresses of the
 /// greatest length.
 const NODE_BYTES_MAX: usize = PUTS_BYTES_MAX;
@@ -455,7 +455,7 @@ mod tests {
             plays(&mut server, 1, &[("cmd=put kvsname=app-1 key=k value=v", STORED)]);
         }
         let effects = server.on_line(1, "cmd=put kvsname=app-1 key=k value=v");
-        assert_eq!(broken(&effects), "it put more than 256 keys before a barrier");
+        assert_eq!(broken(&effects), "it put more than 1024 keys before a barrier");
     }
 
     #[test]

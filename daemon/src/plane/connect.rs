@@ -158,7 +158,8 @@ fn try_to_connect(
     Ok(Connection { peer, incarnation, stream, keys, silence: rules.silence })
 }
 
-/// Connects to the daemon of `to` at `address` as `own`, for [`COPIES`] or [`REQUESTS`]. Each read and write ends after `silence`.
+/// Connects to the daemon of `to` at `address` as `own`, for [`COPIES`] or [`REQUESTS`]. Each read and write
+/// ends after `silence`.
 ///
 /// # Errors
 /// [`LinkError`]

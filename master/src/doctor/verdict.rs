@@ -23,7 +23,8 @@ const KERNEL: (u32, u32) = (5, 16);
 /// Rings and slabs of a few small jobs.
 const SHM_LEAST: Bytes = Bytes::mib(128);
 const SHM_GOOD: Bytes = Bytes::mib(1024);
-/// The capabilities for dumping, for ranks of other users, namespaces, cgroups and links, with their numbers in `linux/capability.h`.
+/// The capabilities for dumping, for ranks of other users, namespaces, cgroups and links, with their numbers
+/// in `linux/capability.h`.
 const CAPABILITIES: [(u32, &str); 10] = [
     (0, "CHOWN"),
     (1, "DAC_OVERRIDE"),

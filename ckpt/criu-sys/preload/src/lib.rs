@@ -1,9 +1,9 @@
-//! `libcoswitch_criu.so`, which is loaded into CRIU where root lacks CAP_SYS_RESOURCE, as in many containers and
-//! virtual machines.
+//! `libcoswitch_criu.so`, which is loaded into CRIU where root lacks CAP_SYS_RESOURCE, as in many containers
+//! and virtual machines.
 //!
 //! CRIU asks for the limits of each process that it dumps by `prlimit`, which the kernel refuses there for
-//! processes of other users. It lets root read the same in `/proc/PID/limits`: this library answers from there.
-//! All other calls go to the kernel as they are.
+//! processes of other users. It lets root read the same in `/proc/PID/limits`: this library answers from
+//! there. All other calls go to the kernel as they are.
 
 use std::{
     arch::asm,
@@ -54,8 +54,8 @@ unsafe fn enter(number: c_long, arguments: [c_long; 6]) -> c_long {
     result
 }
 
-/// In place of the C library's function of that name, by which CRIU calls `prlimit64`; see `syscall(2)`. On x86-64 a
-/// function that takes a variable number of arguments finds whole numbers where this one does.
+/// In place of the C library's function of that name, by which CRIU calls `prlimit64`; see `syscall(2)`. On
+/// x86-64 a function that takes a variable number of arguments finds whole numbers where this one does.
 ///
 /// # Safety
 /// As there.

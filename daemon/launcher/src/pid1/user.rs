@@ -1,5 +1,5 @@
-//! The user of the ranks: a rank becomes that user before its program begins, without a way back, and the files
-//! that the launcher opens for ranks are opened with the user's rights.
+//! The user of the ranks: a rank becomes that user before its program begins, without a way back, and the
+//! files that the launcher opens for ranks are opened with the user's rights.
 //!
 //! PID 1 itself stays what the daemon is. A rank can neither signal nor trace it, and speaks to it by its PMI
 //! socket and the segment alone.
@@ -26,8 +26,8 @@ use nix::{
 /// Version 3 of the sets of capabilities: two words each for effective, permitted and inheritable ones.
 const CAPABILITIES_3: u32 = 0x2008_0522;
 
-/// Opens a file to which output of the user's processes is appended; only the user may read it. Whatever the user
-/// puts in the place of the file or of its directory, it is one that they may write to.
+/// Opens a file to which output of the user's processes is appended; only the user may read it. Whatever the
+/// user puts in the place of the file or of its directory, it is one that they may write to.
 ///
 /// # Errors
 /// Those of the system, and where it is no regular file.
@@ -98,8 +98,8 @@ impl Becoming {
     /// In the process of a rank, which has one thread, before its program begins: makes system calls alone.
     pub(super) fn carry_out(&self) -> io::Result<()> {
         let done = |result: libc::c_long| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-        // SAFETY: the kernel reads so many numbers, a path and the sets of capabilities from there, and writes
-        // nothing. The library's functions of these names would look for other threads.
+        // SAFETY: the kernel reads so many numbers, a path and the sets of capabilities from there, and
+        // writes nothing. The library's functions of these names would look for other threads.
         unsafe {
             for capability in 0.. {
                 match done(libc::c_long::from(libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0))) {
