@@ -3,7 +3,7 @@
 //! ```json
 //! {"magic":"coswitch-snapshot","version":2,"salt":"…","outline":{…},"sealed":"…"}
 //! ```
-//! The outline says what everybody sees who sees the directory: whose snapshot it is, names and lengths. The
+//! The outline is not encrypted: the application, the epoch, and names and lengths of the files. The
 //! rest is encrypted, and the tag of that covers the outline as well. A manifest is read by the key of the
 //! place where it lies (application, epoch, owner): one that was moved there from another place is refused,
 //! as is one that differs in a single byte from what was written. Fields of the sealed part that version N
@@ -251,7 +251,7 @@ impl Manifest {
         let (key, place) = opened_by(keys, owner, &envelope.salt, envelope.outline);
         let body = key.open(place, &mut sealed).ok_or(Damage::Manifest)?;
         let manifest: Manifest = serde_json::from_slice(body).map_err(malformed)?;
-        // What JSON allows besides, such as spaces, was not written.
+        // JSON with other spaces or another order of fields would mean the same, and was not written by us.
         let is_as_written = serde_json::to_vec(&envelope).is_ok_and(|written| written == bytes);
         if is_as_written && outline == manifest.outline() { Ok(manifest) } else { Err(Damage::Manifest) }
     }

@@ -81,11 +81,11 @@ impl TheirFile {
     }
 }
 
-/// Makes a directory of the user's own, or finds it there. Where it lies in one that nobody but root may
-/// change, root makes it and gives it away; elsewhere it is made with the user's rights.
+/// Makes a directory that belongs to the user, unless it exists. If only root may change the directory above,
+/// root makes the new one and gives it to the user; else it is made with the user's rights.
 ///
 /// # Errors
-/// Those of the system, and where another user's is there.
+/// Those of the system, and if the directory exists and belongs to somebody else.
 pub fn ensure_dir(dir: &Path, user: &JobUser) -> io::Result<()> {
     let (parent, name) = (dir.parent().unwrap_or(Path::new("/")), dir.file_name().unwrap_or_default());
     let is_roots = crate::private::check_trusted(parent).is_ok();

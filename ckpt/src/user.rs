@@ -176,22 +176,26 @@ impl JobUser {
     }
 
     fn check_files(&self, pid: i32, segment: Option<Inode>) -> Result<(), NotTheUsers> {
-        let open = entries(format!("/proc/{pid}/fd").into())?.into_iter().filter_map(|link| {
-            let number = link.file_name()?.to_owned();
-            let info = fs::read_to_string(Path::new(&format!("/proc/{pid}/fdinfo")).join(number)).ok()?;
-            let flags = i32::from_str_radix(value(&info, "flags")?, 8).ok()?;
-            (flags & libc::O_PATH == 0).then_some((link, flags & libc::O_ACCMODE != libc::O_RDONLY))
-        });
-        let maps = read(format!("/proc/{pid}/maps").into())?;
-        let mapped = maps.lines().filter_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let (range, access) = (words.next()?, words.next()?);
-            let link = Path::new(&format!("/proc/{pid}/map_files")).join(range);
-            // What is mapped privately was opened to read, and is its own copy where it is written to.
-            line.contains(" /").then_some((link, access.contains('w') && access.ends_with('s')))
-        });
-        for (link, is_written) in open.chain(mapped) {
-            let (Ok(path), Ok(file)) = (fs::read_link(&link), fs::metadata(&link)) else { continue };
+        let mut files = Vec::new();
+        for link in entries(format!("/proc/{pid}/fd").into())? {
+            let info = Path::new(&format!("/proc/{pid}/fdinfo")).join(link.file_name().unwrap_or_default());
+            let text = read(info.clone())?;
+            let flags = value(&text, "flags").and_then(|flags| i32::from_str_radix(flags, 8).ok());
+            let unknown = || NotTheUsers::Io { path: info, source: io::ErrorKind::InvalidData.into() };
+            let flags = flags.ok_or_else(unknown)?;
+            if flags & libc::O_PATH == 0 {
+                files.push((link, flags & libc::O_ACCMODE != libc::O_RDONLY));
+            }
+        }
+        // What is mapped privately was opened to read: what the process writes there is its own copy.
+        let shared = shared_and_written(&read(format!("/proc/{pid}/maps").into())?);
+        for link in entries(format!("/proc/{pid}/map_files").into())? {
+            let is_written = start_of(&link).is_none_or(|start| shared.contains(&start));
+            files.push((link, is_written));
+        }
+        for (link, is_written) in files {
+            let found = fs::read_link(&link).and_then(|path| Ok((path, fs::metadata(&link)?)));
+            let (path, file) = found.map_err(|source| NotTheUsers::Io { path: link, source })?;
             let kind = file.file_type();
             let has_name = path.is_absolute() && !path.starts_with("/memfd:");
             let counts = kind.is_file() || kind.is_dir() || kind.is_char_device() || kind.is_block_device();
@@ -240,6 +244,23 @@ impl From<CredsEntry> for Rights {
 fn shares_namespace(pid: i32, kind: &str) -> bool {
     let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
     of(&pid.to_string()).is_none_or(|theirs| Some(theirs) == of("self"))
+}
+
+/// The first address of a file in `/proc/PID/map_files`, which writes it without the zeros of `maps`.
+fn start_of(link: &Path) -> Option<u64> {
+    let (start, _) = link.file_name()?.to_str()?.split_once('-')?;
+    u64::from_str_radix(start, 16).ok()
+}
+
+/// The first addresses of the ranges that other processes see written, from `/proc/PID/maps`.
+fn shared_and_written(maps: &str) -> BTreeSet<u64> {
+    let start = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let access = rest.split(' ').next()?;
+        let is_one = access.contains('w') && access.ends_with('s');
+        is_one.then(|| start_of(Path::new(range))).flatten()
+    };
+    maps.lines().filter_map(start).collect()
 }
 
 /// The value of a line `name: value`.
@@ -337,6 +358,15 @@ mod tests {
         }
         assert!(fs::read("/proc/self/status").is_ok(), "this thread is what it was");
         assert_eq!(nix::unistd::geteuid().as_raw(), 0);
+    }
+
+    #[test]
+    fn a_low_address_is_one_in_both_lists() {
+        let maps = "00400000-00452000 rw-s 00000000 08:02 17 /etc/shadow\n\
+                    7f00a000-7f00b000 rw-p 00000000 08:02 18 /lib/x\n";
+        let shared = shared_and_written(maps);
+        let at = |range: &str| start_of(&Path::new("/proc/9/map_files").join(range)).unwrap();
+        assert!(shared.contains(&at("400000-452000")) && !shared.contains(&at("7f00a000-7f00b000")));
     }
 
     #[test]

@@ -73,8 +73,12 @@ fn every_changed_bit_and_every_cut_in_the_files_of_a_small_snapshot_is_detected(
         let path = snapshot.dir().join(&record.name);
         let bytes = fs::read(&path).unwrap();
         snapshot.verify_file(&record.name).unwrap();
-        // All bits of a small file, and one bit of each 61 bytes of a large one.
-        let step = if bytes.len() < 4096 { 1 } else { 61 * 8 + 1 };
+        // All bits of a small file, a bit of each byte of a larger one, and of each 61 bytes of a large one.
+        let step = match bytes.len() {
+            ..4096 => 1,
+            ..=16_384 => 8,
+            _ => 61 * 8 + 1,
+        };
         for bit in (0..bytes.len() * 8).step_by(step) {
             flip(&path, bit as u64);
             let found = snapshot.verify_file(&record.name).unwrap_err();

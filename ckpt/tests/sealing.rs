@@ -54,22 +54,11 @@ fn holds(bytes: &[u8], wanted: &[u8]) -> bool {
 }
 
 #[test]
-fn a_byte_of_a_small_snapshot_that_is_changed_is_found_wherever_it_is_and_its_file_named() {
+fn a_byte_of_the_manifest_that_is_changed_is_found_wherever_it_is() {
     let mut tree = Tree::with(1, &Shape { mib: 1, ..Shape::default() });
     let store = open(&tree.dir.path().join("store"));
     let snapshot = take(&tree, &store, 1, &arena());
     restore(&mut tree, &snapshot, None);
-    for record in &snapshot.manifest().files {
-        let path = snapshot.dir().join(&record.name);
-        // Every byte of a small file. A chunk is opened whole, so those of a larger one are alike in it.
-        let step = if record.bytes <= 16 << 10 { 1 } else { 97 };
-        for byte in (0..record.bytes).step_by(step).chain([record.bytes - 1]) {
-            flip(&path, 8 * byte + byte % 8);
-            let found = damage(snapshot.verify_file(&record.name).unwrap_err());
-            assert_eq!(found, contents_of(&record.name), "byte {byte}");
-            flip(&path, 8 * byte + byte % 8);
-        }
-    }
     let manifest = snapshot.dir().join("manifest.json");
     for byte in 0..fs::metadata(&manifest).unwrap().len() {
         flip(&manifest, 8 * byte + byte % 8);

@@ -41,7 +41,7 @@ done <FILES
 if [ ! -d "$own/@PARTS@" ]; then
     rm -rf "$own/@PARTS@.new"
     install -d "$own/@PARTS@.new"
-    for part in coswitchd coswitch-launcher libcoswitch_fi.so; do
+    for part in coswitchd coswitch-launcher libcoswitch_fi.so libcoswitch_criu.so; do
         cp "$own/$part" "$own/@PARTS@.new/$part"
     done
     mv "$own/@PARTS@.new" "$own/@PARTS@"

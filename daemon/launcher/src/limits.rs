@@ -33,7 +33,7 @@ pub unsafe fn raise() -> Result<(), Errno> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     // A daemon that another one has executed has the variable already.
     if before().is_none() {
-        // SAFETY: by the contract of this function nobody else reads the environment now.
+        // SAFETY: the caller guarantees that no other thread runs, so none reads the environment.
         unsafe { env::set_var(DESCRIPTORS, soft.to_string()) };
     }
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_daemon_has_what_it_may_and_its_launcher_what_is_usual() {
         if env::var_os(CHILD).is_none() {
-            // In a process of its own, whose limits and environment nobody else uses.
+            // In another process: limits and environment are those of all tests in this one.
             let mut child = Command::new(env::current_exe().unwrap());
             child.args(["--exact", "limits::tests::a_daemon_has_what_it_may_and_its_launcher_what_is_usual"]);
             assert!(child.env(CHILD, "1").status().unwrap().success());

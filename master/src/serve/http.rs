@@ -37,6 +37,8 @@ use crate::{
 
 /// A thousand jobs with large environments.
 const BODY_MAX: usize = 64 << 20;
+/// For the directory of users, which may be on another machine.
+const NAMES_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(super) struct Api {
@@ -100,8 +102,11 @@ async fn submit(State(api): State<Api>, from: From, Json(mut jobs): Json<Vec<Sub
     let ConnectInfo(Peer(Some(user))) = from else { return refused(&unknown_user()) };
     if user != User::ROOT {
         // What the client says of them counts only where it is the same user.
-        let found = tokio::task::spawn_blocking(move || Owner::named(&user.0.to_string())).await;
-        let owner = match found.map_err(|error| error.to_string()).flatten() {
+        let found = tokio::task::spawn_blocking(move || Owner::named(&user.0.to_string()));
+        let found = tokio::time::timeout(NAMES_LIMIT, found).await;
+        let late = |_| format!("the name service has not answered within {NAMES_LIMIT:?}");
+        let found = found.map_err(late).and_then(|found| found.map_err(|error| error.to_string())?);
+        let owner = match found {
             Ok(owner) => owner,
             Err(why) => return refused(&Refusal::NotServed { user: user.0, why }),
         };

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(3600);
-/// The packages of the programs and of the driver. The launcher is linked for itself.
-const PACKAGES: [&str; 4] = ["coswitch", "coswitch-daemon", "coswitch-provider", "coswitch-manual"];
+/// The packages of the programs and of the libraries. The launcher is linked for itself.
+const PACKAGES: [&str; 5] =
+    ["coswitch", "coswitch-daemon", "coswitch-provider", "coswitch-criu-preload", "coswitch-manual"];
 
 /// Builds the programs and returns their directory.
 ///

@@ -15,8 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The packages of the workspace that the programs and the driver are made of.
-const ROOTS: [&str; 4] = ["coswitch", "coswitch-daemon", "coswitch-launcher", "coswitch-provider"];
+/// The packages of the workspace that the programs and the libraries are made of.
+const ROOTS: [&str; 5] =
+    ["coswitch", "coswitch-daemon", "coswitch-launcher", "coswitch-provider", "coswitch-criu-preload"];
 /// JavaScript inside the program `coswitch`, for its pages: file, name, and what its version follows.
 const SCRIPTS: [(&str, &str, &str); 2] = [
     ("d3.min.js", "d3", "https://d3js.org v"),

@@ -10,12 +10,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs and the driver, with their place and mode.
-pub(super) const PROGRAMS: [(&str, &str, u32); 4] = [
+/// Programs and libraries, with their place and mode.
+pub(super) const PROGRAMS: [(&str, &str, u32); 5] = [
     ("coswitch", "bin/coswitch", 0o755),
     ("coswitchd", "lib/coswitch/coswitchd", 0o755),
     ("coswitch-launcher", "lib/coswitch/coswitch-launcher", 0o755),
     ("libcoswitch_fi.so", "lib/coswitch/libcoswitch_fi.so", 0o644),
+    ("libcoswitch_criu.so", "lib/coswitch/libcoswitch_criu.so", 0o644),
 ];
 /// Files of the source tree.
 const TEXT_FILES: [(&str, &str); 6] = [

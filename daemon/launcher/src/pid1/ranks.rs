@@ -79,8 +79,7 @@ fn output(spec: &LauncherSpec, path: &Path) -> Result<File, String> {
     append_to(spec, path).map_err(|error| format!("open {}: {error}", path.display()))
 }
 
-/// Opens a file that only the user of the ranks may read, and not through a link that somebody has put in its
-/// place.
+/// Opens a file for output; only the user of the ranks may read it. If a link is at that path, this fails.
 pub(super) fn append_to(spec: &LauncherSpec, path: &Path) -> io::Result<File> {
     if let Some(user) = &spec.user {
         return user::append_as(user, path);
