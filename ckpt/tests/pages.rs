@@ -76,7 +76,7 @@ fn every_changed_bit_and_every_cut_in_the_files_of_a_small_snapshot_is_detected(
         // All bits of a small file, a bit of each byte of a larger one, and of each 61 bytes of a large one.
         let step = match bytes.len() {
             ..4096 => 1,
-            ..=16_384 => 8,
+            4096..=16_384 => 8,
             _ => 61 * 8 + 1,
         };
         for bit in (0..bytes.len() * 8).step_by(step) {
