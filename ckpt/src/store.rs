@@ -319,13 +319,14 @@ impl Store {
         Ok(epochs.filter(|(_, dir)| is_sealed(dir)).map(|(epoch, _)| epoch).collect())
     }
 
-    /// Removes all but the last [`KEPT`] valid snapshots, and all invalid ones older than the newest valid
-    /// one. Newer ones without a manifest are being written and stay.
-    pub fn prune(&self, application: &str) -> Result<(), StoreError> {
+    /// Removes all but the last [`KEPT`] valid snapshots and those that are `needed`, and all invalid ones
+    /// older than the newest valid one. Newer ones without a manifest are being written and stay.
+    pub fn prune(&self, application: &str, needed: &BTreeSet<u64>) -> Result<(), StoreError> {
         let mut valid = 0;
-        for (_, dir) in self.epochs(application)? {
+        for (epoch, dir) in self.epochs(application)? {
             match self.check(&dir) {
                 Ok(()) if valid < KEPT => valid += 1,
+                Ok(()) if needed.contains(&epoch) => {}
                 Err(_) if valid == 0 => {}
                 _ => snapshot::remove(&dir)?,
             }

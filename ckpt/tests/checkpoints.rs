@@ -4,6 +4,7 @@ mod common;
 
 use common::{IN_FLIGHT, Tree, arena, criu, open, restore};
 use coswitch_ckpt::{Origin, Snapshot, Store};
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
@@ -38,7 +39,7 @@ fn a_tree_goes_on_after_checkpoints_at_different_instants_and_can_go_back_to_the
         std::thread::sleep(Duration::from_millis(7 * epoch % 31));
         last = Some(checkpoint(&tree, &store, epoch));
         tree.assert_working();
-        store.prune("job").unwrap();
+        store.prune("job", &BTreeSet::new()).unwrap();
     }
     assert_eq!(store.sealed_epochs("job").unwrap(), [8, 7]);
     tree.kill();

@@ -11,6 +11,7 @@ use coswitch_ckpt::{
     Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, SnapshotRestoreError, Store, StoreError,
     processes,
 };
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -174,7 +175,7 @@ fn pruning_keeps_the_last_two_valid_snapshots_and_those_being_written() {
     fs::create_dir(root.path().join("job/epoch-2-copy")).unwrap();
     flip(&root.path().join("job/epoch-2/images/core-1.img"), 0);
     let half_written = store.begin("job", 4, SystemTime::now()).unwrap();
-    store.prune("job").unwrap();
+    store.prune("job", &BTreeSet::new()).unwrap();
     assert_eq!(store.sealed_epochs("job").unwrap(), [3, 2]);
     assert!(half_written.images_dir().exists());
 
@@ -182,8 +183,11 @@ fn pruning_keeps_the_last_two_valid_snapshots_and_those_being_written() {
     fs::remove_file(root.path().join("job/epoch-2/images/core-1.img")).unwrap();
     drop(half_written);
     write(&store, 5);
-    store.prune("job").unwrap();
+    store.prune("job", &BTreeSet::new()).unwrap();
     assert_eq!(store.sealed_epochs("job").unwrap(), [5, 3]);
+    write(&store, 6);
+    store.prune("job", &BTreeSet::from([1, 3])).unwrap();
+    assert_eq!(store.sealed_epochs("job").unwrap(), [6, 5, 3], "what is needed stays");
     assert!(matches!(
         store.begin("job", 5, SystemTime::now()),
         Err(StoreError::Snapshot(SnapshotError::Exists { .. }))

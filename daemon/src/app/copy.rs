@@ -1,6 +1,9 @@
 //! The part's snapshots go to other nodes, and come back from there.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Instant,
+};
 
 use coswitch_policies::{Epoch, Scatter};
 use tracing::warn;
@@ -16,7 +19,9 @@ use crate::{
 
 impl Part {
     /// Sends a sealed snapshot to the partners of this node, beside all else.
-    pub(super) fn copy(&self, epoch: Epoch, scatter: Scatter) {
+    pub(super) fn copy(&self, epoch: Epoch, scatter: Scatter, needed: Option<Epoch>) {
+        *self.needed.lock().unwrap_or_else(PoisonError::into_inner) =
+            needed.into_iter().chain([epoch]).map(|epoch| epoch.0).collect();
         let (node, job, own) = (Arc::clone(&self.node), self.job, self.own.clone());
         let is_void = Arc::clone(&self.is_released);
         let launched = self.resources.as_ref().map_or(0, |resources| resources.launch.life);

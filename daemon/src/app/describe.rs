@@ -50,9 +50,15 @@ impl Told {
 }
 
 impl Part {
-    pub(super) async fn describe(&self, generation: u64) -> AppEvent {
+    /// The snapshots that can be restored here: unreadable ones cannot.
+    pub(super) async fn sealed_epochs(&self) -> Vec<Epoch> {
         let (node, job) = (Arc::clone(&self.node), self.job);
         let sealed = blocking(move || node.store.sealed_epochs(&job.to_string())).await;
+        sealed.unwrap_or_default().into_iter().map(Epoch).collect()
+    }
+
+    pub(super) async fn describe(&self, generation: u64) -> AppEvent {
+        let sealed = self.sealed_epochs().await;
         let told = &self.told;
         let state = match &self.state {
             State::Absent => PartState::Absent,
@@ -68,8 +74,7 @@ impl Part {
             state,
             epoch: told.epoch,
             cuts: told.cuts.max(told.epoch),
-            // Unreadable ones cannot be restored either.
-            sealed: sealed.unwrap_or_default().into_iter().map(Epoch).collect(),
+            sealed,
             sealing: told.sealing.iter().copied().collect(),
             reached: told.reached.clone(),
             fences: told.fences.clone().into_iter().collect(),

@@ -7,7 +7,7 @@
 
 use std::{
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -20,7 +20,7 @@ use tracing::warn;
 
 use super::{
     launch::{local_ranks, output},
-    part::{FrozenRanks, Note, Part, State, blocking},
+    part::{FrozenRanks, Note, Part, Seal, State, blocking},
     services::NodeServices,
 };
 use crate::{
@@ -142,20 +142,39 @@ impl Part {
     fn seal(&mut self, epoch: Epoch, Written { root, writer, report }: Written) {
         self.told.sealing.insert(epoch);
         let (node, job, own) = (Arc::clone(&self.node), self.job, self.own.clone());
+        let needed = Arc::clone(&self.needed);
         tokio::task::spawn_blocking(move || {
             let began = Instant::now();
             let origin = Origin::of(&node.criu, Pid::from_raw(root), &report);
             let tier = writer.tier().to_owned();
             let sealed = writer.seal(origin).map_err(|error| error.to_string()).map(|manifest| {
                 let bytes = Bytes(manifest.files.iter().map(|file| file.bytes).sum());
-                AppEvent::Sealed { epoch, seal: began.elapsed(), tier, bytes }
+                Seal { took: began.elapsed(), tier, bytes }
             });
-            if let Err(error) = node.store.prune(&job.to_string()) {
+            let needed = needed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Err(error) = node.store.prune(&job.to_string(), &needed) {
                 warn!(%job, %error, "an old snapshot could not be removed");
             }
             // The task may have ended meanwhile and removed its snapshots.
             let _ = own.send(Note::Sealed(epoch, sealed));
         });
+    }
+
+    /// The seal has ended.
+    pub(super) async fn on_sealed(&mut self, epoch: Epoch, sealed: Result<Seal, String>) {
+        self.told.sealing.remove(&epoch);
+        if self.unwanted.remove(&epoch) {
+            self.drop_snapshot(epoch).await;
+        } else {
+            self.tell(match sealed {
+                Ok(Seal { took: seal, tier, bytes }) => {
+                    let sealed = self.sealed_epochs().await;
+                    AppEvent::Sealed { epoch, seal, tier, bytes, sealed }
+                }
+                Err(reason) => AppEvent::SealFailed { epoch, reason },
+            });
+        }
+        self.answer_went_back().await;
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use coswitch_launcher::protocol::Assembler;
-use coswitch_policies::{Epoch, NodeId};
+use coswitch_policies::NodeId;
 use tracing::warn;
 
 use super::{
     hearing::Hearing,
-    part::{Part, State, blocking},
+    part::{Part, State},
 };
 use crate::{
     plane::Command,
@@ -70,9 +70,7 @@ impl Part {
             return;
         }
         let Some(life) = self.went_back.take() else { return };
-        let (node, job) = (Arc::clone(&self.node), self.job);
-        let sealed = blocking(move || node.store.sealed_epochs(&job.to_string())).await;
-        let sealed = sealed.unwrap_or_default().into_iter().map(Epoch).collect();
+        let sealed = self.sealed_epochs().await;
         self.tell(AppEvent::WentBack { life, sealed });
     }
 }

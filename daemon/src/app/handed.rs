@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -60,6 +60,7 @@ impl Part {
             life: self.told.life,
             launcher: self.launcher.parts().to_vec(),
             image_bytes: self.image_bytes,
+            needed: self.needed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             channel_bytes: channels.len(),
             channels,
         })
@@ -114,6 +115,7 @@ impl Part {
         part.resources = Some(Resources { cgroup, segment, file, launch });
         part.launcher = Assembler::after(handed.launcher);
         part.image_bytes = handed.image_bytes;
+        part.needed = Arc::new(handed.needed.into());
         part.told.epoch = epoch;
         part.told.cuts = handed.cuts;
         part.told.flushed = handed.flushed;

@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeSet,
+    path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -61,9 +62,16 @@ pub enum Note {
     /// Report the driver's counters.
     Sample,
     /// The task's own background work has sealed a snapshot, or failed to.
-    Sealed(Epoch, Result<AppEvent, String>),
+    Sealed(Epoch, Result<Seal, String>),
     /// A snapshot was copied to other nodes, or was not.
     Copied(AppEvent),
+}
+
+/// A snapshot that was made durable: see [`AppEvent::Sealed`].
+pub struct Seal {
+    pub(super) took: Duration,
+    pub(super) tier: PathBuf,
+    pub(super) bytes: Bytes,
 }
 
 /// State of the processes.
@@ -140,6 +148,9 @@ pub(super) struct Part {
     pub(super) went_back: Option<u32>,
     /// Snapshots that are removed once they are sealed.
     pub(super) unwanted: BTreeSet<Epoch>,
+    /// Snapshots that stay although newer ones are sealed: they are being copied, or are the newest of which
+    /// all nodes have copies.
+    pub(super) needed: Arc<Mutex<BTreeSet<u64>>>,
     /// How often its counters were asked for.
     pub(super) sampled: u32,
     /// Size of the last dump.
@@ -177,6 +188,7 @@ impl Part {
             rewinding: None,
             went_back: None,
             unwanted: BTreeSet::new(),
+            needed: Arc::default(),
             image_bytes: Bytes(0),
             is_released: Arc::default(),
             own,

@@ -1,7 +1,10 @@
 //! A part that survives its daemon: the record that a daemon keeps of it while it rests, and its adoption by
 //! the next daemon; see [`crate::survival`].
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Instant,
+};
 
 use anyhow::{Context, bail};
 use coswitch_ckpt::SegmentFile;
@@ -131,6 +134,7 @@ impl Part {
             life: told.life,
             launcher: self.launcher.parts().to_vec(),
             image_bytes: self.image_bytes,
+            needed: self.needed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             channels: Vec::new(),
             channel_bytes: 0,
         };
@@ -166,6 +170,7 @@ impl Part {
         (part.launcher, part.image_bytes) = (Assembler::after(handed.launcher), handed.image_bytes);
         (part.read_to, part.all_exited, part.root) = (known, all_exited, Some(root));
         (part.told.epoch, part.told.cuts, part.told.life) = (epoch, handed.cuts, handed.life);
+        part.needed = Arc::new(handed.needed.into());
         part.told.flushed = handed.flushed.filter(|_| !ran);
         part.told.reached = handed.reached;
         part.told.fences = handed.fences.into_iter().collect();

@@ -60,15 +60,7 @@ impl Part {
                 Some(Note::GoOn) => self.go_on(),
                 Some(Note::Sample) => self.on_sample().await,
                 Some(Note::Copied(event)) => self.tell(event),
-                Some(Note::Sealed(epoch, sealed)) => {
-                    self.told.sealing.remove(&epoch);
-                    if self.unwanted.remove(&epoch) {
-                        self.drop_snapshot(epoch).await;
-                    } else {
-                        self.tell(sealed.unwrap_or_else(|reason| AppEvent::SealFailed { epoch, reason }));
-                    }
-                    self.answer_went_back().await;
-                }
+                Some(Note::Sealed(epoch, sealed)) => self.on_sealed(epoch, sealed).await,
             }
             if rests {
                 self.keep_record().await;
@@ -107,7 +99,7 @@ impl Part {
                 Ok(()) => return,
                 Err(failure) => (Step::Run, Err(failure)),
             },
-            AppRequest::Copy { epoch, scatter } => return self.copy(epoch, scatter),
+            AppRequest::Copy { epoch, scatter, needed } => return self.copy(epoch, scatter, needed),
             AppRequest::FetchCopy(request) => match self.fetch(*request).await {
                 Ok(()) => return,
                 Err(failure) => (Step::Run, Err(failure)),

@@ -133,6 +133,8 @@ fn read(file: &mut File) -> Result<Handover, HandoverError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use coswitch_ckpt::Criu;
     use coswitch_policies::{Bytes, Epoch, JobId};
 
@@ -162,6 +164,7 @@ mod tests {
             life: 7,
             launcher: vec![1],
             image_bytes: Bytes(9),
+            needed: BTreeSet::from([2]),
             channels: channels.clone(),
             channel_bytes: channels.len(),
         };

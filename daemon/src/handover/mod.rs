@@ -15,7 +15,7 @@ mod carry;
 mod examine;
 mod kept;
 
-use std::{fs::File, io, path::PathBuf};
+use std::{collections::BTreeSet, fs::File, io, path::PathBuf};
 
 use coswitch_ckpt::Criu;
 use coswitch_policies::{Allowance, Bytes, Epoch, JobId};
@@ -68,6 +68,9 @@ pub struct HandedPart {
     /// The beginning of a message from the launcher.
     pub(crate) launcher: Vec<u8>,
     pub(crate) image_bytes: Bytes,
+    /// Snapshots that stay for their copies.
+    #[serde(default)]
+    pub(crate) needed: BTreeSet<u64>,
     /// Content of its channels at the cut; stored apart from the rest.
     #[serde(skip)]
     pub(crate) channels: Vec<u8>,

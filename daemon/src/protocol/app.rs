@@ -53,8 +53,9 @@ pub enum AppRequest {
     /// not answered, and no [`AppEvent::Sealed`] follows any more.
     DropSnapshot(Epoch),
     /// Send the node's sealed snapshot of this epoch to its partners, below all that runs; answered by
-    /// [`AppEvent::Copied`] or [`AppEvent::CopyFailed`].
-    Copy { epoch: Epoch, scatter: Scatter },
+    /// [`AppEvent::Copied`] or [`AppEvent::CopyFailed`]. That snapshot and the `needed` one, of which all
+    /// nodes have copies, stay until the next request of this kind names others.
+    Copy { epoch: Epoch, scatter: Scatter, needed: Option<Epoch> },
     /// Get the part's snapshot of this epoch from the copies that its partners hold, and then as
     /// [`AppRequest::GoBack`]: answered by [`AppEvent::WentBack`], and before that by
     /// [`AppEvent::FetchFailed`] where the node has not got it.
@@ -271,6 +272,8 @@ pub enum AppEvent {
         tier: PathBuf,
         /// Size on disk.
         bytes: Bytes,
+        /// Snapshots that can be restored here.
+        sealed: Vec<Epoch>,
     },
     /// The snapshot could not be made durable, and is removed.
     SealFailed {

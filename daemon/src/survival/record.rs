@@ -109,7 +109,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{collections::BTreeSet, os::unix::fs::PermissionsExt};
 
     use coswitch_policies::{Bytes, Epoch};
 
@@ -131,6 +131,7 @@ mod tests {
             life: 7,
             launcher: vec![1],
             image_bytes: Bytes(9),
+            needed: BTreeSet::from([2]),
             channels: Vec::new(),
             channel_bytes: 0,
         };

@@ -82,7 +82,7 @@ impl App {
         self.epoch = newest(|holding| holding.epoch);
         self.cuts = newest(|holding| holding.cuts).0;
         for (node, holding) in held {
-            holding.sealed.iter().for_each(|epoch| self.snapshots.on_sealed(*node, *epoch));
+            self.snapshots.set(*node, holding.sealed.iter().copied());
             let has_image = holding.sealed.contains(&self.epoch) || holding.sealing.contains(&self.epoch);
             let at_line = matches!(holding.state, PartState::Parked | PartState::Stopped);
             if has_image && at_line {

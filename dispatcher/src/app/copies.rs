@@ -139,14 +139,22 @@ impl App {
         let lacks =
             |node: &NodeId| !self.copies.has(*node, epoch) && !self.copies.failed.contains(&(*node, epoch));
         let lacking: Nodes = self.nodes.difference(&self.lost).copied().filter(lacks).collect();
+        let needed = self.newest_copied();
         let mut waiting = Nodes::new();
         for node in lacking {
             if let Some(scatter) = self.copies.rule.partners(node, &self.copies.down) {
-                self.outputs.push(Output::Ask(node, AppRequest::Copy { epoch, scatter }));
+                self.outputs.push(Output::Ask(node, AppRequest::Copy { epoch, scatter, needed }));
                 waiting.insert(node);
             }
         }
         self.copies.round = (!waiting.is_empty()).then_some((epoch, waiting));
+    }
+
+    /// The newest epoch of which all nodes have a copy: a node that is lost goes back to that one with the
+    /// others, which keep their own snapshots of it.
+    pub(super) fn newest_copied(&self) -> Option<Epoch> {
+        let is_copied = |epoch: &Epoch| self.nodes.iter().all(|node| self.copies.has(*node, *epoch));
+        self.copies.epochs().into_iter().rev().find(is_copied)
     }
 
     /// Takes the news of copies; gives other events back.

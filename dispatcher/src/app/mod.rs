@@ -496,14 +496,14 @@ impl App {
             AppEvent::Checkpointed { epoch, bytes } if epoch == self.epoch => {
                 self.on_checkpoint_written(node, bytes);
             }
-            AppEvent::Sealed { epoch, seal, tier, bytes } => {
+            AppEvent::Sealed { epoch, seal, tier, bytes, sealed } => {
                 if !self.is_of_checkpoint(epoch) {
                     self.step_done(node, SwitchStep::Seal, seal, Bytes(0));
                 }
                 // Each node has a directory of its own below the one that the user has named.
                 let root = tier.parent().map_or_else(|| tier.clone(), Into::into);
                 self.tell(Report::Stored { node, root, bytes, epoch });
-                self.snapshots.on_sealed(node, epoch);
+                self.snapshots.set(node, sealed);
                 if epoch == self.epoch && self.unsealed.remove(&node) {
                     self.on_sealed();
                 }

@@ -1,11 +1,10 @@
 //! Index of an application's sealed snapshots: which epochs each node still has.
 //!
-//! A node keeps the last [`SNAPSHOTS_KEPT`] that it has sealed, also where the dump of that epoch failed on
-//! another node. A gang goes back only to an epoch that every node has.
+//! A node keeps the last few that it has sealed, also where the dump of that epoch failed on another node,
+//! and says which. A gang goes back only to an epoch that every node has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coswitch_daemon::protocol::SNAPSHOTS_KEPT;
 use coswitch_policies::{Epoch, NodeId};
 
 #[derive(Clone, Debug)]
@@ -23,17 +22,6 @@ impl Snapshots {
         Self { sealed, bad: BTreeSet::new(), dropped: BTreeSet::new() }
     }
 
-    pub(super) fn on_sealed(&mut self, node: NodeId, epoch: Epoch) {
-        if let Some(epochs) = self.sealed.get_mut(&node)
-            && !self.dropped.contains(&epoch)
-        {
-            epochs.insert(epoch);
-            while epochs.len() > SNAPSHOTS_KEPT {
-                epochs.pop_first();
-            }
-        }
-    }
-
     /// Some node cannot restore this epoch.
     pub(super) fn give_up(&mut self, epoch: Epoch) {
         self.bad.insert(epoch);
@@ -49,8 +37,9 @@ impl Snapshots {
 
     /// What a node says that it has.
     pub(super) fn set(&mut self, node: NodeId, sealed: impl IntoIterator<Item = Epoch>) {
-        let kept = sealed.into_iter().filter(|epoch| !self.dropped.contains(epoch));
-        self.sealed.insert(node, kept.collect());
+        if let Some(epochs) = self.sealed.get_mut(&node) {
+            *epochs = sealed.into_iter().filter(|epoch| !self.dropped.contains(epoch)).collect();
+        }
     }
 
     /// The newest that every node has.
@@ -110,12 +99,11 @@ mod tests {
     fn a_snapshot_that_only_one_node_has_counts_there_and_is_not_gone_back_to() {
         let [a, b] = [NodeId(0), NodeId(1)];
         let mut snapshots = Snapshots::new([a, b]);
-        for epoch in [1, 2] {
-            [a, b].iter().for_each(|node| snapshots.on_sealed(*node, Epoch(epoch)));
-        }
-        snapshots.on_sealed(a, Epoch(3));
+        [a, b].into_iter().for_each(|node| snapshots.set(node, [1, 2].map(Epoch)));
+        snapshots.set(a, [2, 3].map(Epoch));
         assert_eq!(snapshots.newest(), Some(Epoch(2)));
-        [a, b].iter().for_each(|node| snapshots.on_sealed(*node, Epoch(4)));
+        snapshots.set(a, [3, 4].map(Epoch));
+        snapshots.set(b, [2, 4].map(Epoch));
         snapshots.give_up(Epoch(4));
         assert_eq!(snapshots.newest(), None, "a has removed 2 for 3");
     }

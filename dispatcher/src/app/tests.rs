@@ -128,7 +128,12 @@ fn dumped(epoch: u64) -> AppEvent {
 }
 
 fn sealed(epoch: u64) -> AppEvent {
-    AppEvent::Sealed { epoch: Epoch(epoch), seal: MS, tier: "/store/node".into(), bytes: Bytes(1) }
+    let kept = epoch.saturating_sub(SNAPSHOTS_KEPT as u64) + 1..=epoch;
+    sealed_of(Epoch(epoch), kept.map(Epoch).collect())
+}
+
+fn sealed_of(epoch: Epoch, sealed: Vec<Epoch>) -> AppEvent {
+    AppEvent::Sealed { epoch, seal: MS, tier: "/store/node".into(), bytes: Bytes(1), sealed }
 }
 
 fn restored(epoch: u64) -> AppEvent {

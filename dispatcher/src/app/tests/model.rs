@@ -11,6 +11,8 @@ enum Act {
     Order(Order),
     Step(u32, Luck),
     Seal(u32, bool),
+    /// A snapshot arrives at the other node.
+    Copy(u32, bool),
     Replace([usize; 2]),
     Lose(u32),
     /// Without its processes.
@@ -33,7 +35,10 @@ fn act(failures: u32, losses: u32, disks: u32) -> impl Strategy<Value = Act> {
         2 => prop::sample::select(ORDERS.to_vec()).prop_map(Act::Order),
         1 => Just(Act::Order(Order::Checkpoint)),
         8 => (0..2u32, luck).prop_map(|(node, luck)| Act::Step(node, luck)),
-        3 => (0..2u32, seal).prop_map(|(node, well)| Act::Seal(node, well)),
+        4 => (0..2u32, seal, 0..4u32).prop_map(|(node, well, which)| match which {
+            0 => Act::Copy(node, well),
+            _ => Act::Seal(node, well),
+        }),
         1 => prop::array::uniform2(0..3usize).prop_map(Act::Replace),
         losses => (0..2u32).prop_map(Act::Lose),
         losses => (0..2u32).prop_map(Act::LoseDaemon),
@@ -44,6 +49,14 @@ fn act(failures: u32, losses: u32, disks: u32) -> impl Strategy<Value = Act> {
 }
 
 fn play(park: Park, acts: Vec<Act>) -> Model {
+    let mut model = begin(park, acts);
+    model.drain();
+    model.assert_reported_where_it_rests();
+    model
+}
+
+/// Without waiting until it rests.
+fn begin(park: Park, acts: Vec<Act>) -> Model {
     let mut model = Model::new(park);
     model.feed(Input::Order(Order::Launch));
     for act in acts {
@@ -51,6 +64,7 @@ fn play(park: Park, acts: Vec<Act>) -> Model {
             Act::Order(order) => model.feed(Input::Order(order)),
             Act::Step(node, luck) => model.step(node, luck),
             Act::Seal(node, well) => model.seal(node, well),
+            Act::Copy(node, well) => model.copy(node, well),
             Act::Replace(arrived) => model.replace(arrived),
             Act::Lose(node) => model.lose(node),
             Act::LoseDaemon(node) => model.lose_daemon(node),
@@ -61,8 +75,6 @@ fn play(park: Park, acts: Vec<Act>) -> Model {
             Act::Continue => model.feed(Input::Continue),
         }
     }
-    model.drain();
-    model.assert_reported_where_it_rests();
     model
 }
 
@@ -137,6 +149,23 @@ proptest! {
                 model.step(node, luck);
             }
         }
+        model.drain();
+        model.assert_reported_where_it_rests();
+        prop_assert!(!model.story.app.has_ended(), "{:?}", model.last);
+    }
+
+    /// However much longer copies take than turns: the snapshots of which there are whole copies stay, and
+    /// what is left of those on their way does not count.
+    #[test]
+    fn what_was_copied_is_not_lost_while_newer_copies_are_on_their_way(
+        before in prop::collection::vec(act(0, 0, 0), 0..150),
+        lost in 0..2u32,
+    ) {
+        let mut model = begin(Park::Criu, before);
+        if model.story.app.newest_copied().is_none() || model.story.app.has_ended() {
+            return Ok(());
+        }
+        model.lose_disk(lost);
         model.drain();
         model.assert_reported_where_it_rests();
         prop_assert!(!model.story.app.has_ended(), "{:?}", model.last);

@@ -239,7 +239,8 @@ impl Part {
             Note::Sealed(epoch, true) => {
                 self.sealing.remove(&epoch);
                 let (seal, tier, bytes) = (Duration::from_millis(1), "/store/0".into(), self.memory);
-                self.tell(ctx, machine, AppEvent::Sealed { epoch, seal, tier, bytes });
+                let sealed = machine.sealed(self.job).collect();
+                self.tell(ctx, machine, AppEvent::Sealed { epoch, seal, tier, bytes, sealed });
                 self.answer_went_back(ctx, machine);
             }
             Note::Sealed(epoch, false) => {

@@ -32,6 +32,10 @@ pub(super) struct Daemon {
     launched: u32,
     /// Of the other node's snapshots: epoch, and the launch that it is of.
     copies: BTreeMap<Epoch, u32>,
+    /// Its own snapshots on their way to the other node.
+    outgoing: VecDeque<(Epoch, Scatter)>,
+    /// Its own snapshots that stay for that.
+    needed: BTreeSet<Epoch>,
     is_down: bool,
     /// How many requests in the inbox are older than the last loss of a node.
     stale: usize,
@@ -53,6 +57,17 @@ pub(super) struct Model {
 }
 
 impl Daemon {
+    fn is_idle(&self) -> bool {
+        self.inbox.is_empty() && self.sealing.is_empty() && self.outgoing.is_empty()
+    }
+
+    /// A snapshot is sealed; older ones go that nothing needs.
+    fn keep(&mut self, epoch: Epoch) {
+        self.sealed.insert(epoch);
+        let newest: BTreeSet<Epoch> = self.sealed.iter().rev().take(SNAPSHOTS_KEPT).copied().collect();
+        self.sealed.retain(|epoch| newest.contains(epoch) || self.needed.contains(epoch));
+    }
+
     fn holding(&self, park: Park) -> Holding {
         let state = match self.part {
             Part::Absent | Part::Released => PartState::Absent,
@@ -88,6 +103,8 @@ impl Model {
             life: 0,
             launched: 0,
             copies: BTreeMap::new(),
+            outgoing: VecDeque::new(),
+            needed: BTreeSet::new(),
             is_down: false,
             stale: 0,
         };
@@ -235,14 +252,12 @@ impl Model {
             AppRequest::Release { last_word } => {
                 daemon.part = if last_word.is_some() { Part::Released } else { Part::Absent };
                 daemon.last_word = last_word;
+                daemon.outgoing.clear();
                 if luck == Luck::FailsDead { failed(Step::Release, false) } else { AppEvent::Released }
             }
             AppRequest::GoBack { life, .. } => {
                 while let Some(epoch) = daemon.sealing.pop_first() {
-                    daemon.sealed.insert(epoch);
-                    while daemon.sealed.len() > SNAPSHOTS_KEPT {
-                        daemon.sealed.pop_first();
-                    }
+                    daemon.keep(epoch);
                 }
                 daemon.life = life;
                 if !matches!(daemon.part, Part::Absent | Part::Released) {
@@ -250,15 +265,9 @@ impl Model {
                 }
                 AppEvent::WentBack { life, sealed: daemon.sealed.iter().copied().collect() }
             }
-            AppRequest::Copy { epoch, scatter } => {
-                let reason = "no".to_owned();
-                if !well || other_is_down || !daemon.sealed.contains(&epoch) {
-                    AppEvent::CopyFailed { epoch, reason }
-                } else {
-                    let launched = daemon.launched;
-                    self.daemons[1 - node as usize].copies.insert(epoch, launched);
-                    AppEvent::Copied { epoch, scatter, bytes: Bytes(1), took: MS }
-                }
+            AppRequest::Copy { epoch, scatter, needed } => {
+                daemon.needed = needed.into_iter().chain([epoch]).collect();
+                return daemon.outgoing.push_back((epoch, scatter));
             }
             AppRequest::FetchCopy(request) => {
                 assert_eq!(request.owner, NodeId(node));
@@ -289,14 +298,26 @@ impl Model {
         let daemon = &mut self.daemons[node as usize];
         let Some(epoch) = daemon.sealing.pop_first() else { return };
         let event = if well {
-            daemon.sealed.insert(epoch);
-            sealed(epoch.0)
+            daemon.keep(epoch);
+            sealed_of(epoch, daemon.sealed.iter().copied().collect())
         } else {
             AppEvent::SealFailed { epoch, reason: "no".into() }
         };
-        while daemon.sealed.len() > SNAPSHOTS_KEPT {
-            daemon.sealed.pop_first();
-        }
+        self.feed(Input::Event(NodeId(node), event));
+    }
+
+    /// A snapshot arrives at the other node.
+    pub(super) fn copy(&mut self, node: u32, well: bool) {
+        let other_is_down = self.daemons[1 - node as usize].is_down;
+        let daemon = &mut self.daemons[node as usize];
+        let Some((epoch, scatter)) = daemon.outgoing.pop_front() else { return };
+        let event = if !well || other_is_down || !daemon.sealed.contains(&epoch) {
+            AppEvent::CopyFailed { epoch, reason: "no".into() }
+        } else {
+            let launched = daemon.launched;
+            self.daemons[1 - node as usize].copies.insert(epoch, launched);
+            AppEvent::Copied { epoch, scatter, bytes: Bytes(1), took: MS }
+        };
         self.feed(Input::Event(NodeId(node), event));
     }
 
@@ -308,6 +329,8 @@ impl Model {
             return;
         }
         daemon.inbox.clear();
+        daemon.outgoing.clear();
+        daemon.needed.clear();
         daemon.sealing.clear();
         daemon.last_word = None;
         (daemon.is_down, daemon.life) = (true, 0);
@@ -399,8 +422,9 @@ impl Model {
                 self.regain(node);
                 self.step(node, Luck::Well);
                 self.seal(node, true);
+                self.copy(node, true);
             }
-            if self.daemons.iter().all(|daemon| daemon.inbox.is_empty() && daemon.sealing.is_empty()) {
+            if self.daemons.iter().all(Daemon::is_idle) {
                 if !self.story.armed {
                     return;
                 }
