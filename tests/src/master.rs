@@ -9,6 +9,7 @@ use std::{
     sync::{
         MutexGuard,
         atomic::{AtomicU32, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -33,6 +34,8 @@ use crate::{
 const RUN_FILE: &str = "jobs.yaml";
 const PARTS: &str = "parts";
 const POLL: Duration = Duration::from_millis(20);
+/// For a user's command: those that wait for jobs take as long as these.
+const USER_LIMIT: Duration = Duration::from_secs(300);
 
 /// A running master.
 pub struct Master {
@@ -63,10 +66,21 @@ impl Answered {
     /// What a command answers.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If it cannot be started, or has no end.
     #[must_use]
     pub fn of(command: &mut Command) -> Self {
-        let answer = command.output().expect("it starts");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = command.spawn().expect("it starts");
+        let pid = Pid::from_raw(running.id().cast_signed());
+        let (has_ended, ended) = mpsc::channel();
+        let watch = thread::spawn(move || {
+            let in_time = ended.recv_timeout(USER_LIMIT).is_ok();
+            in_time || kill(pid, Signal::SIGKILL).is_err()
+        });
+        let answer = running.wait_with_output().expect("it ends");
+        let _ = has_ended.send(());
+        let in_time = watch.join().expect("the watch does not panic");
+        assert!(in_time, "it has not ended within {USER_LIMIT:?}: {command:?}");
         Self {
             code: answer.status.code(),
             json: serde_json::from_slice(&answer.stdout).unwrap_or_default(),
@@ -284,8 +298,7 @@ impl Master {
             .args(["--output", "json"])
             .args(arguments)
             .env("COSWITCH_SOCKET", self.socket())
-            .current_dir(self.test_dir.path())
-            .stdin(Stdio::null());
+            .current_dir(self.test_dir.path());
         command
     }
 

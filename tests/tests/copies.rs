@@ -12,7 +12,9 @@ use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
     master::{Ended, Master},
-    serving::{HEAT, accepted, check_right, end, serve, serve_from_own_parts, state, submit, wait_served},
+    serving::{
+        ENDLESS, HEAT, accepted, check_right, end, serve, serve_from_own_parts, state, submit, wait_served,
+    },
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -208,7 +210,9 @@ fn the_part_of_a_node_that_stays_away_runs_on_another_one() {
 #[test]
 fn jobs_that_take_turns_repeat_only_what_came_after_the_seal_when_a_node_stays_away() {
     let mut master = serve_from_own_parts(THREE);
-    let names = accepted(&submit(&master, &["--array", "1-2"], HEAT));
+    // Copies get what jobs that compute leave of the processors: they last longer than turns.
+    let long = ["{bin}/heat", "--memory", "40MiB", "--seconds", "6"];
+    let names = accepted(&submit(&master, &["--array", "1-2"], &long));
     master.wait_until("copies", RUN_LIMIT, |master| copied(&master.events()) >= 4);
     switch_program(&master);
     lose(&master, 1);
@@ -223,9 +227,9 @@ fn jobs_that_take_turns_repeat_only_what_came_after_the_seal_when_a_node_stays_a
 #[test]
 fn copies_of_jobs_that_take_turns_are_made_beside_them_and_removed() {
     let mut master = serve(TWO);
-    accepted(&submit(&master, &["--array", "1-2"], HEAT));
+    let names = accepted(&submit(&master, &["--array", "1-2"], ENDLESS));
     master.wait_until("copies", RUN_LIMIT, |master| copied(&master.events()) >= 4);
-    assert_eq!(master.user(&["wait"]).code, Some(0));
+    names.iter().for_each(|name| assert_eq!(master.user(&["cancel", name]).code, Some(0)));
     let entries = fs::read_dir(master.store()).expect("a directory").flatten();
     for node in entries.map(|entry| entry.path()) {
         let left = || fs::read_dir(&node).is_ok_and(|mut found| found.next().is_some());
