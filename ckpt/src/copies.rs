@@ -459,7 +459,7 @@ mod tests {
     use super::*;
     use crate::keys::{ClusterKey, Sealing};
     use crate::manifest::{Identity, Origin};
-    use std::time::{Duration, SystemTime};
+    use std::time::SystemTime;
 
     const SIZES: [u64; 3] = [CHUNK_BYTES + 17, 0, 2 * CHUNK_BYTES - 5];
 
@@ -484,8 +484,7 @@ mod tests {
             private::write(&writer.images_dir().join(number.to_string()), &contents).unwrap();
         }
         writer.save_part(b"part").unwrap();
-        let origin =
-            Origin { criu: String::new(), kernel: String::new(), root: 1, dump_took: Duration::ZERO };
+        let origin = Origin { root: 1, ..Origin::default() };
         writer.seal(origin).unwrap();
         store.snapshot(&application, epoch).unwrap()
     }

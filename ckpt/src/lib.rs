@@ -20,6 +20,7 @@
 //! | [`image_file`], [`images`] | CRIU's images: decoding (pure), and a directory of them |
 //! | [`keys`], `sealed` | the key of each file of a snapshot, and how a file is encrypted |
 //! | [`manifest`] | what a complete snapshot is; pure |
+//! | `machine` | what a snapshot needs of the processors |
 //! | [`private`] | files that only this user may read, in directories that only it may change |
 //! | `plain` | CRIU's images in memory, while CRIU writes or reads them |
 //! | [`snapshot`], [`segment`], [`store`] | one snapshot, the segment's contents in it, and all snapshots |
@@ -32,6 +33,8 @@
 pub mod copies;
 pub mod criu;
 pub mod dump;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod image_file;
 pub mod images;
 pub mod kerndat;
@@ -51,6 +54,7 @@ pub mod user;
 
 mod error;
 mod files;
+mod machine;
 mod options;
 mod parallel;
 mod plain;

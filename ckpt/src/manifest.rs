@@ -11,9 +11,11 @@
 //! not sealed, and is refused.
 
 use crate::keys::{FileKey, Hex32, Place, SnapshotKeys, from_hex, to_hex};
+use crate::machine;
 use crate::preflight::{OutputFile, SegmentFile};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,14 +74,33 @@ pub struct Identity {
 }
 
 /// Where a snapshot was made. Images are only known to work with the same kernel and the same CRIU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     pub criu: String,
     pub kernel: String,
     /// The process id of the tree's root as the daemon saw it; for reading logs.
     pub root: i32,
     pub dump_took: Duration,
+    /// What its processors can do for programs; empty where that is not known.
+    #[serde(default)]
+    pub cpu: BTreeSet<String>,
 }
+
+impl Origin {
+    /// Whether a tree from there can run on this machine.
+    ///
+    /// # Errors
+    /// Where its processors lack what those had.
+    pub fn check(&self) -> Result<(), OtherMachine> {
+        let missing = machine::missing(&self.cpu, machine::features());
+        if missing.is_empty() { Ok(()) } else { Err(OtherMachine(missing.join(", "))) }
+    }
+}
+
+/// A snapshot is of another kind of processor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it was made on a processor with {0}, which this one has not")]
+pub struct OtherMachine(String);
 
 /// A file of a snapshot, as it was sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -309,6 +330,7 @@ mod tests {
                 kernel: "6.18".to_owned(),
                 root: 4711,
                 dump_took: Duration::from_millis(43),
+                cpu: BTreeSet::from(["sse2".to_owned()]),
             },
             segment: Some(SegmentFile {
                 path: "/dev/shm/cg-1".into(),
@@ -403,6 +425,19 @@ mod tests {
         let (magic, sealed) = (MAGIC.to_owned(), to_hex(&sealed));
         let envelope = Envelope { magic, version: VERSION, salt: SALT, outline: &outline, sealed };
         assert_eq!(decoded(&serde_json::to_vec(&envelope).unwrap()), Ok(manifest()));
+    }
+
+    #[test]
+    fn a_snapshot_of_another_kind_of_processor_is_refused_with_what_is_missing() {
+        let made_with = |names: &[&str]| Origin {
+            cpu: names.iter().map(ToString::to_string).collect(),
+            ..Origin::default()
+        };
+        let refused = made_with(&["avx1024", "imaginary"]).check().unwrap_err().to_string();
+        assert_eq!(refused, "it was made on a processor with avx1024, imaginary, which this one has not");
+        assert_eq!(made_with(&[]).check(), Ok(()), "of an earlier version");
+        let here = Origin { cpu: machine::features().clone(), ..Origin::default() };
+        assert_eq!(here.check(), Ok(()));
     }
 
     #[test]

@@ -21,7 +21,8 @@ use crate::files::{self, NewFile};
 use crate::image_file;
 use crate::images;
 use crate::keys::{Hex32, Sealing, SnapshotKeys};
-use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin, Outline, Proof};
+use crate::machine;
+use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin, OtherMachine, Outline, Proof};
 use crate::pages::{Arena, FillError, INDEX, Memory, PAGES, SealedPages, Unusable};
 use crate::parallel::in_parallel;
 use crate::plain::PlainDir;
@@ -32,8 +33,9 @@ use crate::reservations::Reservation;
 use crate::restore::{RestoreError, RestoreRequest, Restored};
 use crate::segment;
 use nix::unistd::Pid;
+use std::collections::VecDeque;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,6 +51,9 @@ const SEGMENT: &str = "segment.zst";
 const CHANNELS: &str = "channels.bin";
 const PART: &str = "part.json";
 const PROGRAM: &str = "program";
+/// Until a seal that has failed is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(300);
+
 fn image_name(name: &str) -> String {
     format!("{BELOW_IMAGES}{name}")
 }
@@ -60,6 +65,8 @@ pub enum SnapshotRestoreError {
     Snapshot(#[from] SnapshotError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    #[error(transparent)]
+    OtherMachine(#[from] OtherMachine),
 }
 
 /// A snapshot being written. Dropping it before [`SnapshotWriter::seal`] removes what it has written.
@@ -79,6 +86,8 @@ pub struct SnapshotWriter {
     memory: Option<(Memory, Arena)>,
     /// Held, not read.
     _reservation: Option<Reservation>,
+    /// Where it is tried next if it cannot be sealed where it is.
+    spare: VecDeque<PathBuf>,
     sealed: bool,
 }
 
@@ -96,10 +105,6 @@ impl SnapshotWriter {
         if dir.exists() {
             fs::remove_dir_all(dir).map_err(at(dir))?;
         }
-        if let Some(application) = dir.parent() {
-            private::ensure_dir(application)?;
-        }
-        private::create_dir(dir).map_err(at(dir))?;
         let (application, epoch) = (&identity.application, identity.epoch);
         let writer = SnapshotWriter {
             dir: dir.to_owned(),
@@ -112,17 +117,32 @@ impl SnapshotWriter {
             outputs: Vec::new(),
             memory: None,
             _reservation: None,
+            spare: VecDeque::new(),
             sealed: false,
         };
-        for dir in [writer.pages_dir(), writer.work_dir()] {
-            private::create_dir(&dir).map_err(at(&dir))?;
-        }
+        writer.create_dirs()?;
         Ok(writer)
     }
 
-    /// Holds that reservation until the snapshot is sealed or dropped.
-    pub(crate) fn with_reservation(mut self, reservation: Reservation) -> SnapshotWriter {
+    fn create_dirs(&self) -> Result<(), SnapshotError> {
+        if let Some(application) = self.dir.parent() {
+            private::ensure_dir(application)?;
+        }
+        for dir in [self.dir.clone(), self.pages_dir(), self.work_dir()] {
+            private::create_dir(&dir).map_err(at(&dir))?;
+        }
+        Ok(())
+    }
+
+    /// Holds that reservation until the snapshot is sealed or dropped. Where it cannot be sealed, that is
+    /// tried in the `spare` directories, one after another.
+    pub(crate) fn with_reservation(
+        mut self,
+        reservation: Reservation,
+        spare: impl IntoIterator<Item = PathBuf>,
+    ) -> SnapshotWriter {
         self._reservation = Some(reservation);
+        self.spare = spare.into_iter().collect();
         self
     }
 
@@ -225,8 +245,36 @@ impl SnapshotWriter {
 
     /// Writes the pages, seals the images, makes all files durable, then writes the manifest. When it
     /// returns, the snapshot is valid.
-    pub fn seal(mut self, origin: Origin) -> Result<Manifest, SnapshotError> {
-        let mut files = std::mem::take(&mut self.files);
+    pub fn seal(self, origin: Origin) -> Result<Manifest, SnapshotError> {
+        self.seal_in(origin).map(|(manifest, _)| manifest)
+    }
+
+    /// As [`SnapshotWriter::seal`]; also returns the directory of the store that has taken it, which is
+    /// another one than that of [`SnapshotWriter::tier`] where that one failed: pages and images are still in
+    /// memory, and the processes are not.
+    pub fn seal_in(mut self, origin: Origin) -> Result<(Manifest, PathBuf), SnapshotError> {
+        loop {
+            let error = match self.seal_here(&origin) {
+                Ok(manifest) => {
+                    if let Some((memory, arena)) = self.memory.take() {
+                        arena.keep(&self.pages_dir(), memory);
+                    }
+                    return Ok((manifest, self.tier().to_owned()));
+                }
+                Err(error) => error,
+            };
+            let is_of_disk = matches!(error, SnapshotError::Io { .. });
+            let Some(next) = self.spare.pop_front().filter(|_| is_of_disk) else { return Err(error) };
+            tracing::warn!(%error, next = %next.display(), "a snapshot is sealed once more");
+            std::thread::sleep(AGAIN_AFTER);
+            if next != self.dir {
+                self.go_to(next)?;
+            }
+        }
+    }
+
+    fn seal_here(&mut self, origin: &Origin) -> Result<Manifest, SnapshotError> {
+        let mut files = self.files.clone();
         if self.program.is_some() {
             files.push(files::record_plain(&self.dir, PROGRAM)?);
         }
@@ -238,19 +286,40 @@ impl SnapshotWriter {
         files.extend(in_parallel(&images, |(name, plain)| {
             files::seal_copy(&self.dir, &image_name(name), plain, &self.keys)
         })?);
-        let manifest = Manifest {
+        self.complete(Manifest {
             identity: self.identity.clone(),
-            origin,
-            segment: self.segment.take(),
-            program: self.program.take(),
-            outputs: std::mem::take(&mut self.outputs),
+            origin: origin.clone(),
+            segment: self.segment.clone(),
+            program: self.program.clone(),
+            outputs: self.outputs.clone(),
             files,
-        };
-        let manifest = self.complete(manifest)?;
-        if let Some((memory, arena)) = self.memory.take() {
-            arena.keep(&self.pages_dir(), memory);
+        })
+    }
+
+    /// Goes on in another directory.
+    fn go_to(&mut self, next: PathBuf) -> Result<(), SnapshotError> {
+        let left = std::mem::replace(&mut self.dir, next);
+        let copied = self.copy_from(&left);
+        // What stays there is no snapshot, or is this one.
+        fs::remove_dir_all(&left).ok();
+        copied
+    }
+
+    /// Copies what was sealed before the seal.
+    fn copy_from(&self, left: &Path) -> Result<(), SnapshotError> {
+        if self.dir.exists() {
+            fs::remove_dir_all(&self.dir).map_err(at(&self.dir))?;
         }
-        Ok(manifest)
+        self.create_dirs()?;
+        for FileRecord { name, .. } in &self.files {
+            let (from, to) = (left.join(name), self.dir.join(name));
+            let bytes = private::read(&from).map_err(at(&from))?;
+            private::overwrite(&to).and_then(|mut file| file.write_all(&bytes)).map_err(at(&to))?;
+        }
+        match &self.program {
+            Some(program) => program::link_or_copy(program, &self.dir.join(PROGRAM)),
+            None => Ok(()),
+        }
     }
 
     /// Makes a snapshot of files that are here.
@@ -347,6 +416,7 @@ impl Origin {
             kernel: kernel.unwrap_or_default(),
             root: root.as_raw(),
             dump_took: report.took,
+            cpu: machine::features().clone(),
         }
     }
 }
@@ -447,6 +517,7 @@ impl Snapshot {
         request: &RestoreRequest,
     ) -> Result<Restored, SnapshotRestoreError> {
         assert!(request.leave_stopped, "a tree runs only after all of it has been checked");
+        self.manifest.origin.check()?;
         let request = RestoreRequest { pages: self.pages()?, ..request.clone() };
         let (images, others): (Vec<_>, Vec<_>) =
             self.files_but_pages().partition(|file| file.name.starts_with(BELOW_IMAGES));

@@ -233,10 +233,14 @@ impl Store {
         }
         let below = Path::new(plain(application)?).join(format!("{PREFIX}{epoch}"));
         let (dir, reservation) = self.reserve(needed, &below)?;
+        // Each twice more, beginning with the next one.
+        let tiers = self.tiers.len();
+        let own = self.roots().position(|root| dir.starts_with(root)).unwrap_or_default();
+        let spare = (1..=2 * tiers).map(|step| self.tiers[(own + step) % tiers].root.join(&below));
         let created_unix_ms = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let (application, owner) = (application.to_owned(), sealing.owner().to_owned());
         let identity = Identity { application, epoch, owner, created_unix_ms };
-        Ok(SnapshotWriter::begin(&dir, identity, sealing)?.with_reservation(reservation))
+        Ok(SnapshotWriter::begin(&dir, identity, sealing)?.with_reservation(reservation, spare))
     }
 
     /// Reserves space for the directory `below` the first tier with enough of it.

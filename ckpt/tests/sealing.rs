@@ -10,7 +10,7 @@ use coswitch_ckpt::{
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// As a chunk is sealed in a file.
 const SEALED_CHUNK: usize = (128 << 10) + 16;
@@ -21,7 +21,7 @@ fn write(store: &Store, application: &str, epoch: u64) -> Snapshot {
     let image: Vec<u8> = (0..500_000u64).map(|at| ((at * epoch) >> 7) as u8).collect();
     fs::write(writer.images_dir().join("core-1.img"), image).unwrap();
     writer.save_channels(IN_FLIGHT).unwrap();
-    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
+    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, ..Origin::default() };
     writer.seal(origin).unwrap();
     store.snapshot(application, epoch).unwrap()
 }

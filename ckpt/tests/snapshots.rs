@@ -15,11 +15,11 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The origin of a snapshot that was not made by a dump.
 fn made_up() -> Origin {
-    Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO }
+    Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, ..Origin::default() }
 }
 
 #[test]

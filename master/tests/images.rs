@@ -4,7 +4,7 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use coswitch::run_name::RunName;
@@ -24,7 +24,7 @@ fn open_of(dir: &Path, node: &str) -> Store {
 fn seal(store: &Store, epoch: u64) {
     let writer = store.begin("job-0", epoch, SystemTime::now()).unwrap();
     fs::write(writer.images_dir().join("core-1.img"), "contents").unwrap();
-    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
+    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, ..Origin::default() };
     writer.seal(origin).unwrap();
 }
 

@@ -53,6 +53,11 @@ const SOCKET_BYTES: usize = 256 << 20;
 /// Disk space for all that is written after the last page: stacks, the index, small images.
 const IMAGES_BYTES: u64 = 2 << 20;
 
+/// Whether these bytes are an index of pages; for [`crate::fuzzing`].
+pub(crate) fn is_index(bytes: &[u8]) -> bool {
+    index::decode(bytes).is_ok()
+}
+
 /// Receives the pages of one dump.
 pub(crate) struct Receiver<'a> {
     socket: UnixStream,

@@ -146,8 +146,8 @@ impl Part {
         tokio::task::spawn_blocking(move || {
             let began = Instant::now();
             let origin = Origin::of(&node.criu, Pid::from_raw(root), &report);
-            let tier = writer.tier().to_owned();
-            let sealed = writer.seal(origin).map_err(|error| error.to_string()).map(|manifest| {
+            let sealed = writer.seal_in(origin).map_err(|error| error.to_string());
+            let sealed = sealed.map(|(manifest, tier)| {
                 let bytes = Bytes(manifest.files.iter().map(|file| file.bytes).sum());
                 Seal { took: began.elapsed(), tier, bytes }
             });

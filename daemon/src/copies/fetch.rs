@@ -66,6 +66,7 @@ pub(crate) fn fetch(
         }
     }
     let Some((sealed, manifest)) = genuine else { bail!("no copy is left: {}", failures.join("; ")) };
+    manifest.origin.check()?;
     let begun = {
         let _not_ended = node.copies.writing()?;
         let writer = node.store.begin_with(&name, epoch.0, SystemTime::now(), manifest.bytes())?;
