@@ -12,6 +12,8 @@ mod control;
 mod copies;
 pub mod cut;
 pub mod following;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod guard;
 pub mod handover;
 mod hold;

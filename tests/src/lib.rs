@@ -12,6 +12,7 @@ use std::io::{Read, Seek, SeekFrom};
 
 pub mod browser;
 pub mod cluster;
+pub mod faulty;
 pub mod hosts;
 pub mod job;
 pub mod leftovers;

@@ -144,15 +144,19 @@ impl Master {
         Self::start_from(copied, &[arguments, &["--quiet"]].concat(), None, None, run_file)
     }
 
-    /// As [`Master::with_arguments`], in this time zone (`TZ`).
+    /// As [`Master::with_arguments`], with these variables in its environment.
     ///
     /// # Panics
     /// If it cannot be started.
     #[must_use]
-    pub fn in_zone(zone: &str, arguments: &[&str], run_file: &str) -> Self {
+    pub fn in_environment(variables: &[(&str, String)], arguments: &[&str], run_file: &str) -> Self {
         let script = |test_dir: &TestDir| {
-            let script = test_dir.path().join("coswitch-in-zone");
-            let text = format!("#!/bin/sh\nTZ='{zone}' exec {} \"$@\"\n", parts::coswitch().display());
+            let script = test_dir.path().join("coswitch-in-environment");
+            let mut text = "#!/bin/sh\n".to_owned();
+            for (name, value) in variables {
+                text += &format!("export {name}='{value}'\n");
+            }
+            text += &format!("exec {} \"$@\"\n", parts::coswitch().display());
             fs::write(&script, text).expect("a script");
             fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it can be executed");
             script

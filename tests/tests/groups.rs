@@ -60,7 +60,8 @@ fn hours_and_launch(master: &Master) -> (SimTime, Option<(SimTime, Vec<NodeId>)>
 
 #[test]
 fn a_job_of_a_group_starts_when_its_hours_begin_and_not_before() {
-    let mut master = Master::in_zone(&zone(45), &["serve", "--socket", "serve.sock"], CLUSTER);
+    let mut master =
+        Master::in_environment(&[("TZ", zone(45))], &["serve", "--socket", "serve.sock"], CLUSTER);
     wait_served(&mut master);
     accepted(&submit(&master, &["--name", "late", "--group", "night"], HEAT));
     accepted(&submit(&master, &["--name", "now"], HEAT));
@@ -91,7 +92,8 @@ fn a_job_of_a_group_starts_when_its_hours_begin_and_not_before() {
 #[test]
 fn a_job_that_no_group_can_hold_is_refused_with_the_reason() {
     // At night.
-    let mut master = Master::in_zone(&zone(0), &["serve", "--socket", "serve.sock"], CLUSTER);
+    let mut master =
+        Master::in_environment(&[("TZ", zone(0))], &["serve", "--socket", "serve.sock"], CLUSTER);
     wait_served(&mut master);
     let of = |options: &[&str], ranks: &str| -> Answered {
         let first = ["submit", "--ranks", ranks, "--memory", "90MiB"];

@@ -9,6 +9,7 @@ mod check;
 mod command;
 mod conformance;
 mod demo;
+mod fuzz;
 mod package;
 mod setup;
 mod soak;
@@ -35,6 +36,8 @@ enum Act {
     Test(test::Args),
     /// Simulate the control plane with fresh seeds for a time; a failing seed prints itself.
     Soak(soak::Args),
+    /// Search for inputs that the readers of foreign bytes do not survive.
+    Fuzz(fuzz::Args),
     /// Check format, lints, texts, commit subjects and the sources of dependencies.
     Check(setup::Args),
     /// Measure, and print each figure with its bound and whether it is met.
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Act::Demo(args) => demo::run(&args),
         Act::Test(args) => test::run(&args),
         Act::Soak(args) => soak::run(&args),
+        Act::Fuzz(args) => fuzz::run(&args),
         Act::Check(args) => check::run(&args),
         Act::Bench(args) => bench::run(&args, "coswitch-bench"),
         Act::Conformance(args) => conformance::run(&args),

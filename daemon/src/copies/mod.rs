@@ -95,6 +95,11 @@ impl Copies {
     }
 }
 
+/// All frames that these bytes begin with; for [`crate::fuzzing`].
+pub(crate) fn read_frames(mut bytes: &[u8]) {
+    while wire::read(&mut bytes).is_ok() {}
+}
+
 fn copy_id(job: JobId, owner: NodeId, epoch: Epoch) -> CopyId {
     CopyId { application: job.to_string(), owner: owner.0, epoch: epoch.0 }
 }

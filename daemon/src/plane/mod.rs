@@ -22,10 +22,11 @@ mod socket_watcher;
 use std::{sync::Arc, thread::JoinHandle};
 
 pub use backlog::Unread;
-pub(crate) use channel_states::no_channel_states;
+pub(crate) use channel_states::{ChannelStates, no_channel_states};
 pub use connect::{Connection, LinkEnd, LinkRules};
 use coswitch_policies::NodeId;
 use coswitch_ring::Bell;
+pub(crate) use frame::{Frame, FrameHead, check_record};
 pub use messages::{AppPlaneEvent, Command, PlaneEvent};
 pub use seal::LinkKeys;
 use thiserror::Error;
