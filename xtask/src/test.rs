@@ -54,7 +54,16 @@ fn all(workspace: &Workspace) -> Result<()> {
     let messages = command::stdout(&mut build, BUILD_LIMIT).context("the build failed")?;
     let mut test = workspace.cargo(&["test", "--profile", PROFILE, "--no-fail-fast", "--workspace"]);
     let tested = command::show(test.args(["--exclude", suites::PACKAGE]), LIMIT).context("tests failed");
+    let explored = models(workspace).context("a model of shared memory failed");
     let packed = package::test(workspace, PROFILE).context("the packages are not as they should be");
     let ended = suites::run(workspace, &messages);
-    tested.and(packed).and(ended)
+    tested.and(explored).and(packed).and(ended)
+}
+
+/// Every order in which threads may see what lies in shared memory: `daemon/ring/src/models.rs`.
+fn models(workspace: &Workspace) -> Result<()> {
+    let mut models =
+        workspace.cargo(&["test", "--profile", PROFILE, "-p", "coswitch-ring", "--lib", "models"]);
+    models.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target().join("loom"));
+    command::show(&mut models, LIMIT)
 }

@@ -15,7 +15,7 @@
 //! processes. Callers bound every wait, so a ringer that is frozen in the middle of `ring` delays a waiter by
 //! the time-out at most.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 /// An event count shared between processes.
@@ -24,10 +24,13 @@ use std::time::Duration;
 pub struct Bell {
     sequence: AtomicU32,
     armed: AtomicU32,
+    #[cfg(loom)]
+    futex: crate::models::Futex,
 }
 
 impl Bell {
     /// A bell outside a segment, between threads of one process.
+    #[cfg(not(loom))]
     pub const fn new() -> Bell {
         Bell { sequence: AtomicU32::new(0), armed: AtomicU32::new(0) }
     }
@@ -43,6 +46,16 @@ impl Bell {
     /// Sleeps until the bell has been rung since `ticket` was drawn, or `timeout` has passed. May return
     /// early (a signal, a restore from an image), so the caller looks for work again in any case.
     pub fn wait(&self, ticket: u32, timeout: Option<Duration>) {
+        #[cfg(not(loom))]
+        self.sleep(ticket, timeout);
+        #[cfg(loom)]
+        if timeout.is_none() {
+            self.futex.wait(&self.sequence, ticket);
+        }
+    }
+
+    #[cfg(not(loom))]
+    fn sleep(&self, ticket: u32, timeout: Option<Duration>) {
         let timespec = timeout.map(|t| libc::timespec {
             tv_sec: t.as_secs().min(i64::MAX as u64) as libc::time_t,
             tv_nsec: t.subsec_nanos().into(),
@@ -61,9 +74,26 @@ impl Bell {
         fence(Ordering::SeqCst);
         if self.armed.load(Ordering::Relaxed) != 0 && self.armed.swap(0, Ordering::SeqCst) != 0 {
             self.sequence.fetch_add(1, Ordering::SeqCst);
-            // SAFETY: the futex word is a live, aligned u32; FUTEX_WAKE reads no other argument.
-            unsafe { libc::syscall(libc::SYS_futex, self.sequence.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+            self.wake();
         }
+    }
+
+    #[cfg(not(loom))]
+    fn wake(&self) {
+        // SAFETY: the futex word is a live, aligned u32; FUTEX_WAKE reads no other argument.
+        unsafe { libc::syscall(libc::SYS_futex, self.sequence.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    #[cfg(loom)]
+    fn wake(&self) {
+        self.futex.wake();
+    }
+
+    /// In a model.
+    #[cfg(loom)]
+    pub fn new() -> Bell {
+        let [sequence, armed] = [0; 2].map(AtomicU32::new);
+        Bell { sequence, armed, futex: Default::default() }
     }
 }
 
@@ -76,6 +106,7 @@ impl Default for Bell {
 /// Sleeps until one of the bells has been rung since its ticket was drawn, or `timeout` has passed. May
 /// return early, as [`Bell::wait`] does. The kernel takes at most 128 bells: later ones are noticed only at
 /// the time-out.
+#[cfg(not(loom))]
 pub fn wait_any(tickets: &[(&Bell, u32)], timeout: Duration) {
     const WAITERS_MAX: usize = 128;
     let waiters: Vec<libc::futex_waitv> = tickets
@@ -104,10 +135,10 @@ pub fn wait_any(tickets: &[(&Bell, u32)], timeout: Duration) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use crate::sync::AtomicU64;
     use std::time::Instant;
 
     fn bell() -> Bell {

@@ -32,16 +32,21 @@ mod header;
 mod layout;
 mod mapping;
 mod message_port;
+#[cfg(all(test, loom))]
+mod models;
 mod place;
 mod rank_port;
 mod segment;
 mod shared;
 mod slab;
 mod spsc;
+mod sync;
 mod wait;
 
 pub use activity::{Activity, Doing};
-pub use bell::{Bell, wait_any};
+pub use bell::Bell;
+#[cfg(not(loom))]
+pub use bell::wait_any;
 pub use counters::{Counters, CountersSnapshot};
 pub use daemon_port::{DaemonPort, Lease};
 pub use damage::survive_missing_pages;

@@ -95,6 +95,12 @@ pub(crate) unsafe trait Shared {}
 unsafe impl Shared for std::sync::atomic::AtomicU32 {}
 // SAFETY: an atomic integer meets the conditions.
 unsafe impl Shared for std::sync::atomic::AtomicU64 {}
+// SAFETY: under loom no segment is mapped.
+#[cfg(loom)]
+unsafe impl Shared for loom::sync::atomic::AtomicU32 {}
+// SAFETY: as above.
+#[cfg(loom)]
+unsafe impl Shared for loom::sync::atomic::AtomicU64 {}
 // SAFETY: repr(C), two AtomicU32.
 unsafe impl Shared for crate::bell::Bell {}
 // SAFETY: repr(C), AtomicU64 only.

@@ -8,13 +8,13 @@ use crate::layout::{
 };
 use crate::mapping::Mapping;
 use crate::slab::{Slab, SlabId, SlabKind};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::wait::WaitPolicy;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const WAIT_POLICY: usize = 64;

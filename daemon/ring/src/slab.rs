@@ -11,7 +11,7 @@
 //! on, so that a few chunks stay in the cache. The rank owns its out slab, the daemon the rank's in slab.
 
 use crate::shared::SharedBytes;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU32, Ordering, fence};
 
 const FREE: u32 = 0;
 const LEASED: u32 = 1;

@@ -14,9 +14,9 @@ use crate::layout::{RING_CONTROL_BYTES, RingAt};
 use crate::place::{ALIGN, extent, place, plausible};
 use crate::segment::Segment;
 use crate::shared::SharedBytes;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 const TAIL: usize = 0;
 const HEAD: usize = 64;
@@ -33,9 +33,23 @@ pub enum Corrupt {
     Chunk { chunk: u32, len: u32 },
 }
 
+/// What a ring lies in: a mapped segment, or the memory of a model. No two threads access the same record at
+/// once.
+pub(crate) trait Memory {
+    /// A power of two.
+    fn capacity(&self) -> u64;
+    fn tail(&self) -> &AtomicU64;
+    fn head(&self) -> &AtomicU64;
+    fn starved(&self) -> &AtomicU32;
+    /// Reads a header once. Positions are multiples of `ALIGN`, so that it does not wrap.
+    fn read_header(&self, position: u64) -> Header;
+    fn write_header(&self, position: u64, header: &Header);
+    fn write_payload(&self, position: u64, bytes: &[u8]);
+}
+
 /// A ring in a mapped segment; keeps the mapping alive.
 #[derive(Debug)]
-struct Ring {
+pub(crate) struct Ring {
     _mapped: Arc<Segment>,
     control: NonNull<u8>,
     data: NonNull<u8>,
@@ -54,6 +68,24 @@ impl Ring {
         Ring { control, data, capacity: at.capacity.into(), _mapped: segment }
     }
 
+    /// `len` bytes from a position on. Panics where they leave the ring: nothing wraps.
+    fn at(&self, position: u64, len: usize) -> SharedBytes<'_> {
+        // The capacity is a power of two.
+        let offset = (position & (self.capacity - 1)) as usize;
+        self.all().skip(offset).first(len)
+    }
+
+    fn all(&self) -> SharedBytes<'_> {
+        // SAFETY: the data is `capacity` bytes long and lives as long as self; nobody makes references to it.
+        unsafe { SharedBytes::new(self.data, self.capacity as usize) }
+    }
+}
+
+impl Memory for Ring {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
     fn tail(&self) -> &AtomicU64 {
         // SAFETY: the control block is RING_CONTROL_BYTES long, cache-line aligned, and lives as long as
         // self.
@@ -70,19 +102,6 @@ impl Ring {
         unsafe { self.control.add(STARVED).cast().as_ref() }
     }
 
-    /// `len` bytes from a position on. Panics where they leave the ring: nothing wraps.
-    fn at(&self, position: u64, len: usize) -> SharedBytes<'_> {
-        // The capacity is a power of two.
-        let offset = (position & (self.capacity - 1)) as usize;
-        self.all().skip(offset).first(len)
-    }
-
-    fn all(&self) -> SharedBytes<'_> {
-        // SAFETY: the data is `capacity` bytes long and lives as long as self; nobody makes references to it.
-        unsafe { SharedBytes::new(self.data, self.capacity as usize) }
-    }
-
-    /// Reads a header once. Positions are multiples of `ALIGN`, so that it does not wrap.
     fn read_header(&self, position: u64) -> Header {
         let mut bytes = [0; HEADER_BYTES];
         self.at(position, HEADER_BYTES).copy_to(&mut bytes);
@@ -92,18 +111,27 @@ impl Ring {
     fn write_header(&self, position: u64, header: &Header) {
         self.at(position, HEADER_BYTES).copy_from(header.as_bytes());
     }
+
+    fn write_payload(&self, position: u64, bytes: &[u8]) {
+        self.at(position, bytes.len()).copy_from(bytes);
+    }
 }
 
 #[derive(Debug)]
-pub(crate) struct Producer {
-    ring: Ring,
+pub(crate) struct Producer<M = Ring> {
+    ring: M,
     tail: u64,
     head_seen: u64,
 }
 
 impl Producer {
     pub(crate) fn new(segment: Arc<Segment>, at: RingAt) -> Producer {
-        let ring = Ring::new(segment, at);
+        Producer::of(Ring::new(segment, at))
+    }
+}
+
+impl<M: Memory> Producer<M> {
+    pub(crate) fn of(ring: M) -> Producer<M> {
         let tail = ring.tail().load(Ordering::Acquire);
         let head_seen = ring.head().load(Ordering::Acquire);
         Producer { ring, tail, head_seen }
@@ -120,7 +148,7 @@ impl Producer {
             "the header gives the length of the payload"
         );
         let need = extent(inline);
-        assert!(need <= self.ring.capacity / 2, "a record takes at most half a ring");
+        assert!(need <= self.ring.capacity() / 2, "a record takes at most half a ring");
         let Some(placement) = self.find_space(need)? else { return Ok(false) };
         if let Some(pad) = placement.pad {
             self.ring.write_header(pad, &Header { kind: Header::PAD, ..Header::EMPTY });
@@ -128,7 +156,7 @@ impl Producer {
         let mut at = placement.start + HEADER_BYTES as u64;
         for part in parts {
             if !part.is_empty() {
-                self.ring.at(at, part.len()).copy_from(part);
+                self.ring.write_payload(at, part);
                 at += part.len() as u64;
             }
         }
@@ -139,7 +167,7 @@ impl Producer {
     }
 
     fn find_space(&mut self, need: u64) -> Result<Option<crate::place::Placement>, Corrupt> {
-        let capacity = self.ring.capacity;
+        let capacity = self.ring.capacity();
         if plausible(self.head_seen, self.tail, capacity)
             && let Some(placement) = place(self.head_seen, self.tail, capacity, need)
         {
@@ -155,7 +183,7 @@ impl Producer {
 
     fn reload_head(&mut self) -> Result<u64, Corrupt> {
         let head = self.ring.head().load(Ordering::Acquire);
-        if !plausible(head, self.tail, self.ring.capacity) {
+        if !plausible(head, self.tail, self.ring.capacity()) {
             return Err(Corrupt::Indexes { head, tail: self.tail });
         }
         self.head_seen = head;
@@ -181,8 +209,8 @@ pub(crate) struct RawRecord {
 }
 
 #[derive(Debug)]
-pub(crate) struct Consumer {
-    ring: Ring,
+pub(crate) struct Consumer<M = Ring> {
+    ring: M,
     head: u64,
     max_inline: u32,
     /// The record at the head, once it was read and checked: it is not read again.
@@ -191,7 +219,19 @@ pub(crate) struct Consumer {
 
 impl Consumer {
     pub(crate) fn new(segment: Arc<Segment>, at: RingAt, max_inline: usize) -> Consumer {
-        let ring = Ring::new(segment, at);
+        Consumer::of(Ring::new(segment, at), max_inline)
+    }
+
+    /// The inline payload of a record that has not been released.
+    pub(crate) fn inline_payload(&self, record: &RawRecord) -> SharedBytes<'_> {
+        // `record_at` has checked that both lie in the ring without wrapping.
+        let len = record.header.len as usize;
+        self.ring.at(record.start, HEADER_BYTES + len).skip(HEADER_BYTES)
+    }
+}
+
+impl<M: Memory> Consumer<M> {
+    pub(crate) fn of(ring: M, max_inline: usize) -> Consumer<M> {
         let head = ring.head().load(Ordering::Acquire);
         Consumer { ring, head, max_inline: max_inline as u32, first: None }
     }
@@ -216,7 +256,7 @@ impl Consumer {
     /// The record at `position`, which is the head or the end of a record; skips a pad.
     pub(crate) fn record_at(&self, position: u64) -> Result<Option<RawRecord>, Corrupt> {
         let tail = self.ring.tail().load(Ordering::Acquire);
-        if !plausible(self.head, tail, self.ring.capacity) {
+        if !plausible(self.head, tail, self.ring.capacity()) {
             return Err(Corrupt::Indexes { head: self.head, tail });
         }
         let mut start = position;
@@ -225,7 +265,7 @@ impl Consumer {
         }
         let mut header = self.ring.read_header(start);
         if header.kind == Header::PAD {
-            start = (start / self.ring.capacity + 1) * self.ring.capacity;
+            start = (start / self.ring.capacity() + 1) * self.ring.capacity();
             if start.wrapping_add(ALIGN) > tail {
                 return Err(Corrupt::Indexes { head: self.head, tail });
             }
@@ -237,18 +277,11 @@ impl Consumer {
             return Err(bad);
         }
         let end = start + extent(inline);
-        let wraps = start % self.ring.capacity + extent(inline) > self.ring.capacity;
+        let wraps = start % self.ring.capacity() + extent(inline) > self.ring.capacity();
         if end > tail || wraps {
             return Err(bad);
         }
         Ok(Some(RawRecord { header, start, end }))
-    }
-
-    /// The inline payload of a record that has not been released.
-    pub(crate) fn inline_payload(&self, record: &RawRecord) -> SharedBytes<'_> {
-        // `record_at` has checked that both lie in the ring without wrapping.
-        let len = record.header.len as usize;
-        self.ring.at(record.start, HEADER_BYTES + len).skip(HEADER_BYTES)
     }
 
     /// Releases everything before `position`. True if the producer waits for space, so that its bell must be
