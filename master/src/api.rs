@@ -307,7 +307,7 @@ impl Refusal {
     /// Whether the very same request may be granted later, when jobs have begun or ended.
     #[must_use]
     pub const fn is_for_now(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::QueueFull { .. })
+        matches!(self, Self::Full { .. } | Self::QueueFull { .. } | Self::OwnQueueFull { .. })
     }
 }
 
@@ -337,6 +337,11 @@ pub enum Refusal {
          again when some have begun"
     )]
     QueueFull { waiting: usize, jobs: usize, most: usize },
+    #[error(
+        "{waiting} of your jobs wait, and at most {most} may (`max_queued_per_user`): {jobs} more were not \
+         submitted; try again when some have begun"
+    )]
+    OwnQueueFull { waiting: usize, jobs: usize, most: usize },
     /// The head node does not know the user, or not who asks.
     #[error("user {user} is not served: {why}")]
     NotServed { user: u32, why: String },

@@ -87,6 +87,8 @@ impl Journal {
                     ends = false;
                 }
             }
+            // The file is closed when that is known.
+            drop(writer);
             let _ = tell.send(outcome);
         })?;
         Ok(Self { path: path.into(), queue, waiting: VecDeque::new(), written, is_ending })

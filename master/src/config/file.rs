@@ -211,6 +211,9 @@ pub struct SchedulerPart {
     /// refused. Only the limit of all jobs, 1000, if left out.
     #[serde(default)]
     pub max_queued: Option<Leaf<u32>>,
+    /// The most of them that one user may have, other than root; half of `max_queued`, or 500, if left out.
+    #[serde(default)]
+    pub max_queued_per_user: Option<Leaf<u32>>,
     /// The time limit of a job that has none of its own and none by its queue; none if left out, or
     /// `time_limit_max`.
     #[serde(default)]

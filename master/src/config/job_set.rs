@@ -149,6 +149,9 @@ pub struct Settings {
     /// The most jobs that users may have wait to begin; `None`: as many as a cluster has jobs.
     #[serde(default)]
     pub max_queued: Option<u32>,
+    /// The most of one user other than root; `None`: half of all.
+    #[serde(default)]
+    pub max_queued_per_user: Option<u32>,
     /// How long jobs run at most.
     #[serde(default)]
     pub time_limits: TimeLimits,
@@ -349,6 +352,11 @@ impl Settings {
     pub fn space(&self) -> Option<SpaceSharing> {
         let sets = self.sets.clone();
         (self.policy == Policy::Batch).then(|| SpaceSharing { sets, ..self.undivided() })
+    }
+
+    /// How many jobs one user other than root may have wait to begin.
+    pub fn most_queued_per_user(&self) -> u32 {
+        self.max_queued_per_user.unwrap_or((self.max_queued.unwrap_or(JOBS_MAX) / 2).max(1))
     }
 
     /// The slices in which all other jobs stand still.

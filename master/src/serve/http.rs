@@ -279,6 +279,7 @@ fn refused(refusal: &Refusal) -> Response {
         Refusal::NotServed { .. } | Refusal::OnlyRoot { .. } => StatusCode::FORBIDDEN,
         Refusal::Full { .. }
         | Refusal::QueueFull { .. }
+        | Refusal::OwnQueueFull { .. }
         | Refusal::NotKept { .. }
         | Refusal::NoAccounts { .. }
         | Refusal::Ending => StatusCode::SERVICE_UNAVAILABLE,

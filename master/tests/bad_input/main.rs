@@ -200,6 +200,8 @@ const CASES: &[Case] = cases![
         line 13, "jobs[0].group", ["the cluster is not divided (`scheduler.sets`)"];
     "a queue that takes no job": "quantum: 10s" => "max_queued: 0",
         line 7, "scheduler.max_queued", ["no job could be submitted"];
+    "a queue that takes no job of a user": "quantum: 10s" => "max_queued_per_user: 0",
+        line 7, "scheduler.max_queued_per_user", ["no job could be submitted"];
     "partitions that leave a node out": "policy: hybrid\n  quantum: 10s" =>
         "policy: batch\n  partitions: [{name: day, nodes: [0]}]",
         line 7, "scheduler.partitions", ["1 nodes together, and the cluster has 2", "name each node"];

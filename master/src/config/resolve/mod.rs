@@ -255,6 +255,7 @@ impl Reader {
             park: setting!(park).unwrap_or(ParkMethod::Criu),
             max_per_cell: setting!(max_per_cell),
             max_queued: setting!(max_queued),
+            max_queued_per_user: setting!(max_queued_per_user),
             time_limits: TimeLimits {
                 usual: setting!(time_limit_default),
                 longest: setting!(time_limit_max),
@@ -269,10 +270,15 @@ impl Reader {
             let span = part.max_per_cell.as_ref().expect("it was read from there").span();
             self.refuse(Problem::new("scheduler.max_per_cell", span, "a cell must hold at least 1 job"));
         }
-        if settings.max_queued == Some(0) {
-            let span = part.max_queued.as_ref().expect("it was read from there").span();
-            let problem = Problem::new("scheduler.max_queued", span, "no job could be submitted");
-            self.refuse(problem.help("write how many jobs may wait, for example `100`, or leave it out"));
+        let queued = [
+            ("scheduler.max_queued", &part.max_queued, settings.max_queued),
+            ("scheduler.max_queued_per_user", &part.max_queued_per_user, settings.max_queued_per_user),
+        ];
+        for (field, written, most) in queued {
+            if let (Some(written), Some(0)) = (written, most) {
+                let problem = Problem::new(field, written.span(), "no job could be submitted");
+                self.refuse(problem.help("write how many jobs may wait, for example `100`, or leave it out"));
+            }
         }
         self.check_time_limits(settings.time_limits, part);
         self.check_rotation(&settings, part);

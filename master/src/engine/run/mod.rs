@@ -153,6 +153,7 @@ pub(super) struct Run {
     forgotten: Option<JobId>,
     /// So many jobs that users have submitted may wait to begin.
     max_queued: Option<usize>,
+    max_queued_per_user: usize,
     time_limits: TimeLimits,
     /// Jobs that are submitted when others have succeeded.
     followers: BTreeSet<JobId>,
@@ -272,6 +273,7 @@ impl Run {
         let pages_out = set.scheduler.park == ParkMethod::PageOut;
         Ok(Self {
             max_queued: set.scheduler.max_queued.map(|most| most as usize),
+            max_queued_per_user: set.scheduler.most_queued_per_user() as usize,
             time_limits: set.scheduler.time_limits,
             park: if pages_out { Park::PageOut } else { Park::Criu },
             memory: MemoryMonitor::new(cluster.clone()),

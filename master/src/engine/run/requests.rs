@@ -96,6 +96,10 @@ impl Run {
         {
             return Err(Refusal::QueueFull { waiting, jobs: jobs.len(), most });
         }
+        let (waiting, most) = (self.waiting_jobs_of(user), self.max_queued_per_user);
+        if user != User::ROOT && waiting + jobs.len() > most {
+            return Err(Refusal::OwnQueueFull { waiting, jobs: jobs.len(), most });
+        }
         for (number, submission) in (1..).zip(&jobs) {
             let later = submission.job.after.iter().find(|place| place.0 as usize >= number - 1);
             let check = match later {
@@ -135,10 +139,15 @@ impl Run {
 
     /// The jobs that have not begun: for room, for others to end, or because they are held.
     fn waiting_jobs(&self) -> usize {
-        let waits = |(job, record): &(&JobId, &Record)| {
-            record.ended.is_none() && record.began.is_none() && !self.launched.contains(job)
-        };
-        self.records.iter().filter(waits).count()
+        self.records.iter().filter(|(job, record)| self.waits(**job, record)).count()
+    }
+
+    fn waiting_jobs_of(&self, user: User) -> usize {
+        self.records.iter().filter(|(job, record)| record.user == user && self.waits(**job, record)).count()
+    }
+
+    fn waits(&self, job: JobId, record: &Record) -> bool {
+        record.ended.is_none() && record.began.is_none() && !self.launched.contains(&job)
     }
 
     fn check(&self, user: User, submission: &Submission) -> Result<(), String> {

@@ -86,6 +86,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             park: ParkMethod::Criu,
             max_per_cell: None,
             max_queued: None,
+            max_queued_per_user: None,
             time_limits: TimeLimits::default(),
             packing: Packing::default(),
             rotation: Rotation::Set,

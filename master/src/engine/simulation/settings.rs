@@ -101,6 +101,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             park: ParkMethod::Criu,
             max_per_cell: None,
             max_queued: None,
+            max_queued_per_user: None,
             time_limits: TimeLimits::default(),
             packing: Packing::default(),
             rotation: plan.rotation,

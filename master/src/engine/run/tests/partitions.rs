@@ -1,16 +1,15 @@
 //! Partitions: whose jobs they take, and which jobs go first.
 
-use coswitch_dispatcher::protocol::JobUser;
 use coswitch_policies::spaceshare::{
     layout::{Daytime, Layout, QueueUser},
     sharing::NodeSets,
 };
 
 use super::{
-    requests::{asked_by, submission, submit},
+    requests::{asked_by, owned_by, submission, submit},
     *,
 };
-use crate::{api::Submission, config::Owner};
+use crate::api::Submission;
 
 const ALICE: User = User(1000);
 const BOB: User = User(1001);
@@ -34,12 +33,7 @@ fn to(partition: &str) -> Submission {
 }
 
 fn owned(user: User, partition: &str) -> Submission {
-    let User(number) = user;
-    let ids = JobUser { uid: number, gid: number, groups: Vec::new() };
-    let owner = Owner { name: number.to_string(), ids, home: "/".into(), shell: "/bin/sh".into() };
-    let mut submission = to(partition);
-    submission.job.owner = Some(owner);
-    submission
+    owned_by(user, to(partition))
 }
 
 fn submit_as(user: User, jobs: Vec<Submission>) -> Input {

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use coswitch_dispatcher::protocol::{NodeEvent, Replaced};
+use coswitch_dispatcher::protocol::{JobUser, NodeEvent, Replaced};
 
 use super::*;
-use crate::api::{JobState, Refusal, Submission};
+use crate::{
+    api::{JobState, Refusal, Submission},
+    config::Owner,
+};
 
 const ALICE: User = User(1000);
 
@@ -71,6 +74,14 @@ pub(super) fn asked(request: Request) -> Input {
 
 pub(super) fn submission(mib: u64) -> Submission {
     Submission { job: job(0, mib, 0), after: vec![], time_limit: None }
+}
+
+pub(super) fn owned_by(user: User, mut submission: Submission) -> Submission {
+    let User(number) = user;
+    let ids = JobUser { uid: number, gid: number, groups: Vec::new() };
+    let owner = Owner { name: number.to_string(), ids, home: "/".into(), shell: "/bin/sh".into() };
+    submission.job.owner = Some(owner);
+    submission
 }
 
 pub(super) fn submit(jobs: Vec<Submission>) -> Input {
@@ -147,6 +158,30 @@ fn a_full_queue_takes_a_submission_whole_or_not_at_all() {
             (960, submit(vec![submission(60)]), "submitted job-3; accepted job-3 job-0-3"),
         ],
     );
+}
+
+#[test]
+fn a_user_fills_only_their_own_share_of_the_queue() {
+    let mut set = job_set(vec![], SwitchOrder::Sequential, Residency::None);
+    set.scheduler.max_queued = Some(4);
+    let settings = RunSettings { standing: true, ..RunSettings::default() };
+    let mut run = Run::new(set, settings).expect("the settings are right");
+    let by = |user, jobs| asked_by(user, Request::Submit(vec![owned_by(user, submission(60)); jobs]));
+    let mut ask = |input| {
+        let outputs = run.on(millis(1), input);
+        outputs.iter().filter_map(super::shown).filter(|said| said.starts_with("refused")).collect::<String>()
+    };
+    assert_eq!(ask(by(ALICE, 1)), "", "it begins at once");
+    let refused = |waiting, jobs| {
+        format!(
+            "refused: {waiting} of your jobs wait, and at most 2 may (`max_queued_per_user`): {jobs} more \
+             were not submitted; try again when some have begun"
+        )
+    };
+    assert_eq!(ask(by(ALICE, 3)), refused(0, 3));
+    assert_eq!(ask(by(ALICE, 2)), "");
+    assert_eq!(ask(by(ALICE, 1)), refused(2, 1));
+    assert_eq!(ask(by(User(1001), 2)), "", "another user's share is free");
 }
 
 #[test]
