@@ -1,6 +1,7 @@
 //! The part's snapshots go to other nodes, and come back from there.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, PoisonError},
     time::Instant,
 };
@@ -44,6 +45,11 @@ impl Part {
         if let Err(error) = std::thread::Builder::new().name("copies".into()).spawn(work) {
             self.tell(AppEvent::CopyFailed { epoch, reason: error.to_string() });
         }
+    }
+
+    /// For the next program of this daemon.
+    pub(super) fn needed(&self) -> BTreeSet<u64> {
+        self.needed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Gets a snapshot from copies; the answer follows as that of a request to go back.

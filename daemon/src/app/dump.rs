@@ -168,7 +168,11 @@ impl Part {
         } else {
             self.tell(match sealed {
                 Ok(Seal { took: seal, tier, bytes }) => {
-                    let sealed = self.sealed_epochs().await;
+                    let mut sealed = self.sealed_epochs().await;
+                    // They could not be listed.
+                    if sealed.is_empty() {
+                        sealed.push(epoch);
+                    }
                     AppEvent::Sealed { epoch, seal, tier, bytes, sealed }
                 }
                 Err(reason) => AppEvent::SealFailed { epoch, reason },

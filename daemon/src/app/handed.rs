@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -60,7 +60,7 @@ impl Part {
             life: self.told.life,
             launcher: self.launcher.parts().to_vec(),
             image_bytes: self.image_bytes,
-            needed: self.needed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            needed: self.needed(),
             channel_bytes: channels.len(),
             channels,
         })

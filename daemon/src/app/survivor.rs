@@ -1,10 +1,7 @@
 //! A part that survives its daemon: the record that a daemon keeps of it while it rests, and its adoption by
 //! the next daemon; see [`crate::survival`].
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use anyhow::{Context, bail};
 use coswitch_ckpt::SegmentFile;
@@ -134,7 +131,7 @@ impl Part {
             life: told.life,
             launcher: self.launcher.parts().to_vec(),
             image_bytes: self.image_bytes,
-            needed: self.needed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            needed: self.needed(),
             channels: Vec::new(),
             channel_bytes: 0,
         };
