@@ -47,6 +47,8 @@ use crate::{
     parts,
 };
 
+/// Of the nodes' snapshots.
+const SEALING_KEY: [u8; 32] = [7; 32];
 /// Time-out of operations that take a second on an idle machine.
 pub const STEP_LIMIT: Duration = Duration::from_secs(60);
 /// Time-out of a program's whole run.
@@ -186,7 +188,7 @@ impl TestCluster {
             daemons: DaemonsRequest {
                 run: run.clone(),
                 nodes: equal.expect("the kernel names the processors"),
-                sealing_key: [7; 32].into(),
+                sealing_key: SEALING_KEY.into(),
                 stop_after: PATIENCE,
                 standing: cluster_spec.standing,
                 local: cluster_spec.local,

@@ -15,12 +15,12 @@ use coswitch_tests::{
 };
 
 const NODES: [NodeId; 2] = [NodeId(0), NodeId(1)];
-/// Memory of each of the two ranks.
+/// Of the memory of each of the two ranks, which have a little more.
 const MEMORY: Bytes = Bytes::mib(96);
 
 /// A job with one rank on each node.
 fn heat() -> TestJob {
-    TestJob::program(Program::Heat, &["--memory", "96MiB", "--seconds", "3"]).on(2, 2).parking(Park::PageOut)
+    TestJob::program(Program::Heat, &["--memory", "104MiB", "--seconds", "3"]).on(2, 2).parking(Park::PageOut)
 }
 
 fn launch(cluster: &mut TestCluster) -> JobId {

@@ -243,7 +243,7 @@ fn run(fault: &Fault) -> Ended {
 }
 
 /// How many calls of the daemon fail in CI; `COSWITCH_FAULTS` sets another number, or `all`.
-const FAULTS_IN_CI: usize = 6;
+const FAULTS_IN_CI: usize = 4;
 
 #[test]
 fn jobs_lose_no_work_to_a_write_of_the_daemon_that_fails() {

@@ -1,8 +1,9 @@
-//! `cargo xtask soak`: the simulation of the control plane, for longer than in CI and with seeds that nobody
-//! has tried.
+//! `cargo xtask soak`: the simulation of the control plane, or real jobs on a real cluster that are killed at
+//! random, for longer than in CI and with seeds that nobody has tried.
 
 use crate::command;
 use crate::setup;
+use crate::suites;
 use crate::test::PROFILE;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
@@ -19,12 +20,25 @@ pub(crate) struct Args {
     /// How long, after the build.
     #[arg(long, value_name = "MINUTES", default_value_t = 10)]
     minutes: u64,
+    /// Real jobs, daemons and masters, and nothing of them may grow.
+    #[arg(long)]
+    live: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let workspace = Workspace::new(&args.setup)?;
     let time = Duration::from_secs(args.minutes * 60);
-    let mut test = workspace.cargo(&["test", "--profile", PROFILE, "-p", "coswitch", "--lib", "--"]);
-    test.args([TEST, "--exact", "--nocapture"]).env("COSWITCH_SOAK", time.as_secs().to_string());
-    command::show(&mut test, BUILD_LIMIT + time).context("the simulation failed")
+    if args.live {
+        setup::run(&args.setup)?;
+        command::show(&mut workspace.make_programs(), BUILD_LIMIT)
+            .context("the example programs do not compile")?;
+        command::show(&mut workspace.build(PROFILE), BUILD_LIMIT).context("the build failed")?;
+    }
+    let (test, variable): (&[&str], _) = match args.live {
+        true => (&["-p", suites::PACKAGE, "--test", "soak", "--"], "COSWITCH_SOAK_LIVE"),
+        false => (&["-p", "coswitch", "--lib", "--", TEST, "--exact"], "COSWITCH_SOAK"),
+    };
+    let mut cargo = workspace.cargo(&["test", "--profile", PROFILE]);
+    cargo.args(test).arg("--nocapture").env(variable, time.as_secs().to_string());
+    command::show(&mut cargo, BUILD_LIMIT + time).context("the soak failed")
 }

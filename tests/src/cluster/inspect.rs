@@ -5,14 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use coswitch_ckpt::{Store, store::StoredSnapshot};
+use coswitch_ckpt::{Sealing, Store, store::StoredSnapshot};
 use coswitch_daemon::{
     cgroup::{Hierarchies, JobCgroup, NodeCgroup},
     node::{Tier, node_name, store_dir},
 };
 use coswitch_policies::{Bytes, JobId, NodeId};
 
-use super::{FIRST_TIER, TestCluster};
+use super::{FIRST_TIER, SEALING_KEY, TestCluster};
 
 impl TestCluster {
     #[must_use]
@@ -88,7 +88,10 @@ impl TestCluster {
     /// The store of a node, opened by a process other than its daemon.
     #[must_use]
     pub fn store(&self, node: NodeId) -> Store {
-        Store::existing(self.tiers(node).into_iter().map(Tier::unbounded).collect())
+        let name = node_name(&self.run, node);
+        let plain = Path::new("/dev/shm").join(store_dir(&name));
+        let sealing = Sealing::new(SEALING_KEY.into(), name, plain);
+        Store::existing(self.tiers(node).into_iter().map(Tier::unbounded).collect()).sealed(sealing)
     }
 
     /// The store directories of a node.
