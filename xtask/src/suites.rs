@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// The package of the suites, and its directory.
 pub(crate) const PACKAGE: &str = "coswitch-tests";
 const DIR: &str = "tests";
-/// Of the longest one, more than twice what it takes on two processors.
-const LIMIT: Duration = Duration::from_secs(900);
+/// Of the longest one, twice what it takes on two processors.
+const LIMIT: Duration = Duration::from_secs(700);
 
 /// They wait for nine tenths of their time.
 const WAITING: [&str; 4] = ["slurm", "pauses", "silence", "heartbeats"];
