@@ -1,4 +1,5 @@
-//! What reads foreign bytes here, for `tests/fuzz`: images, pages and files that somebody may have changed.
+//! Entry points for the fuzz targets in `tests/fuzz`: the parsers of files of a snapshot, which an attacker
+//! may have changed.
 
 use crate::image_file::{self, RegularFile};
 use crate::keys::{ClusterKey, Hex32, Sealing, SnapshotKeys};

@@ -23,7 +23,8 @@
 //! | `machine` | what a snapshot needs of the processors |
 //! | [`private`] | files that only this user may read, in directories that only it may change |
 //! | `plain` | CRIU's images in memory, while CRIU writes or reads them |
-//! | [`snapshot`], [`segment`], [`store`] | one snapshot, the segment's contents in it, and all snapshots |
+//! | [`writer`], [`snapshot`] | a snapshot that is being written, and a sealed one |
+//! | [`segment`], [`store`] | the segment's contents in a snapshot, and all snapshots |
 //! | [`copies`] | chunks of snapshots that other nodes own |
 //! | [`user`], [`theirs`] | whose a tree is, and files in directories that its user may change |
 //! | [`programs`] | programs that have come with their applications |
@@ -51,6 +52,7 @@ pub mod snapshot;
 pub mod store;
 pub mod theirs;
 pub mod user;
+pub mod writer;
 
 mod error;
 mod files;
@@ -73,6 +75,7 @@ pub use pages::{Arena, Memory, SealedPages};
 pub use preflight::{ForeignOutput, OutputFile, SegmentFile};
 pub use programs::{Checksummer, ProgramError, ProgramWriter};
 pub use restore::{RestoreError, RestoreRequest, Restored, Retry};
-pub use snapshot::{Snapshot, SnapshotRestoreError, SnapshotWriter};
+pub use snapshot::{Snapshot, SnapshotRestoreError};
 pub use store::{Store, StoreError};
 pub use user::{JobUser, NotTheUsers};
+pub use writer::SnapshotWriter;

@@ -1,4 +1,5 @@
-//! What reads foreign bytes here, for `tests/fuzz`: what other nodes, the head node and ranks send.
+//! Entry points for the fuzz targets in `tests/fuzz`: the parsers of what other nodes, the head node and
+//! ranks send.
 
 use coswitch_launcher::protocol::{Assembler, LauncherEvent};
 use coswitch_ring::{CHUNK_MAX, Header};

@@ -1,5 +1,6 @@
-//! Each call by which programs change files fails, is cut short, or is the last one before the program is
-//! killed: snapshots and journals are whole or not there, and what is told of them is true.
+//! Disk errors: each call by which a program changes files fails, is cut short, or is the last one before the
+//! program is killed. No snapshot is left half written, no journal has a gap, and no failure is reported as
+//! success.
 
 use std::{
     collections::BTreeSet,
@@ -174,7 +175,7 @@ fn take_with_faults(test: &str, place: &str, prepare: impl Fn(&Path)) {
         }
         assert!(fault.act != Act::Short || sealed == [2, 1], "{fault:?}: a short write is no failure");
         sealed.iter().for_each(|epoch| check_whole(dir, *epoch));
-        // What it has left is in nobody's way.
+        // What a failed attempt has left does not hinder the next one.
         take(dir, if sealed.contains(&2) { 3 } else { 2 }).expect("nothing fails any more");
         store.prune("job", &BTreeSet::new()).expect("nothing fails any more");
         let entries = |root: &str| fs::read_dir(dir.join(root).join("job")).map_or(0, Iterator::count);

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: the simulation of the control plane, or real jobs on a real cluster that are killed at
-//! random, for longer than in CI and with seeds that nobody has tried.
+//! `cargo xtask soak`: random tests, with new seeds and for longer than in CI: the simulation of the control
+//! plane or, with `--live`, a real cluster whose daemons and masters are killed.
 
 use crate::command;
 use crate::setup;

@@ -76,7 +76,8 @@ impl Ring {
     }
 
     fn all(&self) -> SharedBytes<'_> {
-        // SAFETY: the data is `capacity` bytes long and lives as long as self; nobody makes references to it.
+        // SAFETY: the data is `capacity` bytes long and lives as long as self; no reference to the
+        // data is ever made.
         unsafe { SharedBytes::new(self.data, self.capacity as usize) }
     }
 }

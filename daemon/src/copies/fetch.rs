@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use coswitch_ckpt::{copies::Returning, snapshot::Moved};
+use coswitch_ckpt::{copies::Returning, writer::Moved};
 use coswitch_policies::{Bytes, JobId, NodeId};
 use rustls::{ClientConnection, StreamOwned};
 use tracing::warn;

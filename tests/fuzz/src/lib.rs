@@ -1,5 +1,5 @@
-//! Fuzz targets: each reads bytes as something here reads those of others, who may mean harm. It may refuse
-//! them, and must neither panic, nor take memory without bounds, nor have no end.
+//! Fuzz targets: the parsers of bytes that come from other machines, users and files. A parser may refuse its
+//! input; it must not panic, take memory without bounds, or run for ever.
 //!
 //! `corpus/NAME/` has inputs of each target: those that guided runs have found to reach new code, and the
 //! cases that were bugs. The test of this package tries all of them and random changes of them; `cargo xtask
