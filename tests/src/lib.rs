@@ -75,7 +75,7 @@ fn print_files(dir: &std::path::Path) {
 
 /// The end of a file. What a hostile rank has put in the place of one is not read.
 fn tail(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
-    const TAIL_BYTES: u64 = 2000;
+    const TAIL_BYTES: u64 = 8000;
     let mut bytes = Vec::new();
     let found = std::fs::symlink_metadata(path)?;
     if found.is_file() {

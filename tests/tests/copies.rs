@@ -1,13 +1,14 @@
 //! Copies of sealed snapshots on other nodes: a node that loses its disk loses no work.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
 use coswitch_daemon::node::standing_daemon;
-use coswitch_policies::NodeId;
+use coswitch_policies::{JobId, NodeId};
 use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
@@ -37,6 +38,15 @@ fn count(events: &[RunEvent], is: impl Fn(&Event) -> bool) -> usize {
 
 fn copied(events: &[RunEvent]) -> usize {
     count(events, |event| matches!(event, Event::JobCopied { .. }))
+}
+
+/// Parts of jobs that were copied.
+fn copies(events: &[RunEvent]) -> BTreeSet<(JobId, NodeId)> {
+    let of = |event: &RunEvent| match &event.kind {
+        Event::JobCopied { job, node, .. } => Some((*job, *node)),
+        _ => None,
+    };
+    events.iter().filter_map(of).collect()
 }
 
 fn warned(ended: &Ended, of: &str) -> bool {
@@ -213,7 +223,11 @@ fn jobs_that_take_turns_repeat_only_what_came_after_the_seal_when_a_node_stays_a
     // Copies get what jobs that compute leave of the processors: they last longer than turns.
     let long = ["{bin}/heat", "--memory", "40MiB", "--seconds", "6"];
     let names = accepted(&submit(&master, &["--array", "1-2"], &long));
-    master.wait_until("copies", RUN_LIMIT, |master| copied(&master.events()) >= 4);
+    master.wait_until("a whole copy of each", RUN_LIMIT, |master| {
+        let copies = copies(&master.events());
+        let of_job = |job| [0, 1].iter().all(|node| copies.contains(&(JobId(job), NodeId(*node))));
+        of_job(0) && of_job(1)
+    });
     switch_program(&master);
     lose(&master, 1);
     assert_eq!(master.user(&["wait"]).code, Some(0));

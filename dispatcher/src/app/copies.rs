@@ -151,10 +151,16 @@ impl App {
     }
 
     /// The newest epoch of which all nodes have a copy: a node that is lost goes back to that one with the
-    /// others, which keep their own snapshots of it.
+    /// others, which keep their own snapshots of it. Once one is lost, it may have held the only copies of
+    /// the others'.
     pub(super) fn newest_copied(&self) -> Option<Epoch> {
-        let is_copied = |epoch: &Epoch| self.nodes.iter().all(|node| self.copies.has(*node, *epoch));
-        self.copies.epochs().into_iter().rev().find(is_copied)
+        let has_own = |node, epoch| {
+            !self.lost.is_empty() && !self.lost.contains(&node) && self.snapshots.has(node, epoch)
+        };
+        let is_safe = |epoch: &Epoch| {
+            self.nodes.iter().all(|node| self.copies.has(*node, *epoch) || has_own(*node, *epoch))
+        };
+        self.copies.epochs().into_iter().rev().find(is_safe)
     }
 
     /// Takes the news of copies; gives other events back.

@@ -437,6 +437,33 @@ fn the_part_of_a_node_that_stays_away_moves_to_another_one_and_the_gang_goes_on(
     assert_eq!(story.asked(), [] as [&str; 0], "it has no part any more");
 }
 
+/// Node 0 may be sealing a newer snapshot when node 1 is lost, and removes older ones then.
+#[test]
+fn a_node_keeps_what_it_will_go_back_to_when_the_one_is_lost_that_held_its_copy() {
+    let mut story = Story::parked(2);
+    story.app.launch.copies = CopyRule { nodes: 3, copies: 1 };
+    story.app.copies = Copies::new(story.app.launch.copies);
+    story.app.copies.on_launch(1);
+    (0..2).for_each(|node| story.event(node, sealed(1)));
+    for node in 0..2 {
+        let scatter = story.app.launch.copies.partners(NodeId(node), &Nodes::new()).unwrap();
+        story.event(node, AppEvent::Copied { epoch: Epoch(1), scatter, bytes: Bytes(1), took: MS });
+    }
+    (0..2).for_each(|node| story.event(node, sealed_of(Epoch(2), vec![Epoch(1), Epoch(2)])));
+    let needed = |story: &mut Story| -> Vec<(u32, Option<Epoch>)> {
+        let of_copy = |(node, request): (NodeId, AppRequest)| match request {
+            AppRequest::Copy { needed, .. } => Some((node.0, needed)),
+            _ => None,
+        };
+        std::mem::take(&mut story.asked).into_iter().filter_map(of_copy).collect()
+    };
+    assert_eq!(needed(&mut story), [(0, None), (1, None), (0, Some(Epoch(1))), (1, Some(Epoch(1)))]);
+    // It notices the end of its partner before the master does.
+    story.event(0, AppEvent::CopyFailed { epoch: Epoch(2), reason: "gone".into() });
+    story.feed(Input::NodeLost(NodeId(1), "gone".into()));
+    assert_eq!(needed(&mut story), [(0, Some(Epoch(1)))]);
+}
+
 #[test]
 fn a_part_that_cannot_move_waits_for_its_node_and_goes_on_there() {
     let mut story = stranded_with_copies();

@@ -160,12 +160,21 @@ proptest! {
     fn what_was_copied_is_not_lost_while_newer_copies_are_on_their_way(
         before in prop::collection::vec(act(0, 0, 0), 0..150),
         lost in 0..2u32,
+        meanwhile in prop::collection::vec(act(0, 0, 0), 0..10),
     ) {
         let mut model = begin(Park::Criu, before);
         if model.story.app.newest_copied().is_none() || model.story.app.has_ended() {
             return Ok(());
         }
         model.lose_disk(lost);
+        for act in meanwhile {
+            match act {
+                Act::Step(node, luck) => model.step(node, luck),
+                Act::Seal(node, well) => model.seal(node, well),
+                Act::Copy(node, well) => model.copy(node, well),
+                _ => {}
+            }
+        }
         model.drain();
         model.assert_reported_where_it_rests();
         prop_assert!(!model.story.app.has_ended(), "{:?}", model.last);
