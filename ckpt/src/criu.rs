@@ -20,9 +20,11 @@ const SYS_RESOURCE: u32 = 24;
 pub const PREFIX_VARIABLE: &str = "COSWITCH_PREFIX";
 const PREFIX_DEFAULT: &str = "/opt/coswitch";
 
-/// The oldest version that can be used: in 4.2 a hostile process can forge its credentials in an image
-/// (CVE-2026-18107), and 4.1 cannot dump a TCP socket on Linux 6.16 and later.
-pub const VERSION_MIN: Version = Version { major: 4, minor: 2, sublevel: 1 };
+/// The oldest version that can be used: 4.1 cannot dump a TCP socket on Linux 6.16 and later.
+pub const VERSION_MIN: Version = Version { major: 4, minor: 2, sublevel: 0 };
+/// The first one in which no process can forge its credentials in an image (CVE-2026-18107). Some
+/// distributions have mended 4.2 as well: see [`Criu::try_bait`].
+const VERSION_CLOSED: Version = Version { major: 4, minor: 2, sublevel: 1 };
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Probing the kernel was seen to stall for 100 s on busy cores.
@@ -167,6 +169,11 @@ impl Criu {
         self.version
     }
 
+    /// Whether no process can run in its place, as far as the version says.
+    pub fn is_closed(&self) -> bool {
+        self.version >= VERSION_CLOSED
+    }
+
     /// Makes the cache of kernel probes if it is missing or from before this boot. Call it at start, because
     /// it may take minutes; [`Criu::dump`] and [`Criu::restore`] call it as well.
     pub fn prepare(&self) -> Result<KerndatState, KerndatError> {
@@ -248,9 +255,9 @@ mod tests {
     fn versions_are_ordered_and_printed_as_upstream_does() {
         let version = |major, minor, sublevel| Version { major, minor, sublevel };
         assert!(
-            version(4, 2, 0) < VERSION_MIN
-                && version(4, 2, 1) >= VERSION_MIN
-                && version(4, 10, 0) > VERSION_MIN
+            version(4, 1, 1) < VERSION_MIN
+                && version(4, 2, 0) < VERSION_CLOSED
+                && version(4, 10, 0) > VERSION_CLOSED
         );
         assert_eq!(
             (version(4, 2, 1).to_string(), version(4, 2, 0).to_string()),

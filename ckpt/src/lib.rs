@@ -51,6 +51,7 @@ pub mod segment;
 pub mod snapshot;
 pub mod store;
 pub mod theirs;
+pub mod trial;
 pub mod user;
 pub mod writer;
 

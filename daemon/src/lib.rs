@@ -22,6 +22,7 @@ pub mod kernel;
 mod links;
 mod listeners;
 mod memory_news;
+mod mounts;
 pub mod multicast;
 pub mod node;
 pub mod node_clock;

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{self, BufRead},
     os::fd::OwnedFd,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -12,7 +13,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use coswitch_ckpt::{Arena, Criu, Store, forker};
+use coswitch_ckpt::{Arena, Criu, Store, forker, trial::TrialError};
+use coswitch_launcher::bait;
 use coswitch_policies::NodeId;
 use tokio::{
     net::TcpListener,
@@ -32,6 +34,7 @@ use crate::{
     home::{Home, HomeLine},
     links::Links,
     listeners::{Listeners, accept_links},
+    mounts,
     node::{self, NodeConfig, VirtualLink},
     outbox::Outbox,
     pass_on::PassingOn,
@@ -145,6 +148,10 @@ fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<Option<Success
         hold::take(&config.name(), DESTROY_LIMIT, || starter.has_ended())?;
     }
     let survivors = Survivors::find(&config);
+    if let Err(error) = mounts::enter(survivors.anyone()) {
+        warn!(%error, "users see each other's processes on this node");
+    }
+    let survivors = survivors.proven(&config);
     // Before this process leaves it.
     let head = (config.standing && config.link.is_some()).then(virtual_net::hold_namespace);
     let head = head.transpose().context("failed to hold the head node's network open")?;
@@ -419,6 +426,10 @@ fn set_up(
             }
             let criu = Criu::locate()?;
             criu.prepare()?;
+            if !criu.is_closed() {
+                try_criu(&criu, &config.launcher)
+                    .with_context(|| format!("failed to use criu {}", criu.version()))?;
+            }
             let store = config.open_store().context("failed to make the store")?;
             if config.standing {
                 survival::start_watcher(&config)?;
@@ -460,6 +471,14 @@ fn set_up(
         events,
         has_news,
     })
+}
+
+/// Tries whether a process can run in the place of this CRIU; needs root.
+///
+/// # Errors
+/// Where one can, and where that cannot be found out.
+pub fn try_criu(criu: &Criu, launcher: &Path) -> Result<(), TrialError> {
+    criu.try_bait(bait::command(launcher), bait::TAKEN_OVER.into())
 }
 
 /// A node scheduler weighs ranks against each other, which the kernel does inside one scheduling group.

@@ -6,6 +6,8 @@
 
 use std::{fs, process::Command, time::Duration};
 
+use coswitch_ckpt::Criu;
+use coswitch_daemon::serve::try_criu;
 use coswitch_examples::Program;
 use coswitch_report::journal::{Event, JobOutcome};
 use coswitch_tests::{master::Master, parts};
@@ -184,8 +186,16 @@ fn a_rank_of_an_ordinary_user_reaches_no_port() {
     assert!(said.contains("nobody listens here"), "{said}");
 }
 
+/// The attack `rseq-section`, as `coswitch doctor` and daemons try it on a CRIU that they do not know.
+#[test]
+fn no_process_runs_in_the_place_of_this_criu() {
+    let criu = Criu::locate().expect("`cargo xtask setup` installs one");
+    criu.prepare().expect("the kernel can be probed");
+    try_criu(&criu, &parts::installation().launcher).expect("it is closed");
+}
+
 /// The cuts, dumps and restores of these jobs come at any moment of the attack.
-const WHILE_SWITCHING: [&str; 8] = [
+const WHILE_SWITCHING: [&str; 10] = [
     "cut-to-half",
     "holes",
     "chunks-free",
@@ -194,6 +204,8 @@ const WHILE_SWITCHING: [&str; 8] = [
     "message-flood",
     "segment-replaced",
     "stop-itself",
+    "see-others",
+    "rseq-section",
 ];
 
 #[test]

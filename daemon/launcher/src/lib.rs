@@ -15,6 +15,22 @@
 //! `/dev/null`. Therefore they can be dumped at any instruction, and restored under the same daemon or
 //! another one.
 
+/// The trial of a CRIU: see the program's `bait.rs`.
+pub mod bait {
+    use std::{path::Path, process::Command};
+
+    /// The argument of the program that makes it the bait.
+    pub const ARGUMENT: &str = "bait";
+    /// Its exit code where it was executed in the place of CRIU.
+    pub const TAKEN_OVER: u8 = 77;
+
+    /// The bait, by the program `coswitch-launcher` at `launcher`.
+    pub fn command(launcher: &Path) -> Command {
+        let mut command = Command::new(launcher);
+        command.arg(ARGUMENT);
+        command
+    }
+}
 pub mod limits;
 pub mod pmi;
 pub mod protocol;

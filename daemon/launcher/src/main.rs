@@ -2,6 +2,7 @@
 //!
 //! It is deliberately small: its memory is part of every image of the application.
 
+mod bait;
 mod pid1;
 mod starter;
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         None => starter::run(),
         Some(starter::PID1) => pid1::run(),
+        Some(coswitch_launcher::bait::ARGUMENT) => bait::run(),
         Some(_) => {
             eprintln!("coswitch-launcher is started by coswitchd and takes no arguments");
             ExitCode::from(2)

@@ -45,7 +45,12 @@ impl Survivors {
         if !(config.standing && config.returns && can) {
             return Self::default();
         }
-        let mut records = Record::all(&config.name());
+        Self(Record::all(&config.name()))
+    }
+
+    /// Those of which it can be known here that they are whole.
+    pub(crate) fn proven(self, config: &NodeConfig) -> Self {
+        let Self(mut records) = self;
         let mut network = None;
         records.retain(|record| {
             let proven = prove(config, record, &mut network);
@@ -61,7 +66,7 @@ impl Survivors {
         self.0.iter().map(|record| record.part.job).collect()
     }
 
-    /// A process in the network namespace in which they have begun.
+    /// A process in the namespaces in which they have begun.
     pub(crate) fn anyone(&self) -> Option<u32> {
         let mut roots = self.0.iter().filter_map(|record| record.part.state.root());
         roots.find(|root| root.is_alive()).map(|root| root.pid)

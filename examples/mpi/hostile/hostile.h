@@ -54,6 +54,9 @@ struct attack {
 extern const struct attack SEGMENT_ATTACKS[], MESSAGE_ATTACKS[], PMI_ATTACKS[], PROCESS_ATTACKS[],
     FILE_ATTACKS[], NETWORK_ATTACKS[];
 
+/* rseq.c */
+int take_over_checkpointer(void);
+
 double now(void);
 void rest(double seconds);
 /* Ends this process with a message: the attack could not be made. */

@@ -1,11 +1,14 @@
 /* Attacks with what any process may do: processes, memory, descriptors, signals, ends. */
 #include "hostile.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static int close_all(void) {
@@ -75,6 +78,29 @@ static int stop_itself(void) {
 
 static int trace_init(void) {
     return ptrace(PTRACE_ATTACH, 1, NULL, NULL) == 0 && geteuid() != 0 ? 77 : 0;
+}
+
+static int looked_at;
+
+static void look_for_others(void) {
+    DIR *processes = opendir("/proc");
+    struct dirent *entry;
+    struct stat found;
+    if (!processes) cannot("list processes");
+    while ((entry = readdir(processes)))
+        if (isdigit(*entry->d_name) && fstatat(dirfd(processes), entry->d_name, &found, 0) == 0) {
+            looked_at++;
+            if (found.st_uid != geteuid()) {
+                fprintf(stderr, "error: process %s of user %d is to be seen\n", entry->d_name, found.st_uid);
+                exit(77);
+            }
+        }
+    closedir(processes);
+}
+
+static int see_others(void) {
+    repeat(2, look_for_others);
+    return looked_at ? 0 : 77;
 }
 
 /* They outlive the rank. */
@@ -154,6 +180,9 @@ const struct attack PROCESS_ATTACKS[] = {
     {"stop-init", ALONE, NOTHING, ENDS_WELL, "", "stops its launcher, which cannot be stopped", stop_init},
     {"stop-itself", ALONE, NOTHING, ENDS_WELL, "", "stops itself for a while", stop_itself},
     {"trace-init", ALONE, NOTHING, EITHER, "", "traces its launcher", trace_init},
+    {"see-others", ALONE, USER, ENDS_WELL, "", "looks for processes of other users: it finds none", see_others},
+    {"rseq-section", ALONE, NOTHING, ENDS_WELL, "",
+     "takes over whatever executes code in it (CVE-2026-18107): nothing does", take_over_checkpointer},
     {"orphans", ALONE, NOTHING, ENDS_WELL, "",
      "leaves 50 daemons that ignore all signals: they end with it", orphans},
     {"orphan-speaks", ALONE, NOTHING, ENDS_WELL, "",

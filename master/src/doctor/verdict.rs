@@ -6,6 +6,7 @@ use coswitch_ckpt::{
     Criu, LocateError,
     criu::{CheckError, Health},
     kerndat::KerndatState,
+    trial::TrialError,
 };
 use coswitch_daemon::kernel::Release;
 use coswitch_policies::Bytes;
@@ -47,6 +48,7 @@ pub(crate) fn judge(facts: &Facts, pages_out: bool) -> Vec<Check> {
         Some(parts(&facts.installation)),
         Some(criu(&facts.criu)),
         kerndat(&facts.criu),
+        facts.trial.as_ref().map(trial),
         Some(mpi_library(facts)),
         Some(freezer(&facts.cgroups)),
         Some(memory_controller(&facts.cgroups)),
@@ -129,6 +131,18 @@ fn criu(criu: &Result<Examined, LocateError>) -> Check {
         }
         Ok((criu, None)) => Check::warning(NAME, at(criu), "only root can ask whether it works"),
         Ok((criu, Some(Ok(_)))) => Check::ok(NAME, at(criu)),
+    }
+}
+
+/// Ranks of ordinary users could become root by a CRIU that is open.
+fn trial(tried: &Result<(), TrialError>) -> Check {
+    const NAME: &str = "hostile processes";
+    match tried {
+        Ok(()) => Check::ok(NAME, "CRIU was tried on one, which could not run in its place"),
+        Err(error @ TrialError::Open) => {
+            Check::lacking(NAME, error.to_string(), "use criu 4.2.1 or newer, or a build with the fix")
+        }
+        Err(error) => Check::warning(NAME, error.to_string(), "run `coswitch doctor` again"),
     }
 }
 
@@ -312,6 +326,7 @@ mod tests {
             kernel("3.2.1"),
             privileges(false, 0),
             criu(&Err(LocateError::Missing { looked_at: vec![] })),
+            trial(&Err(TrialError::Open)),
             freezer(&Cgroups::default()),
             memory_controller(&Cgroups::default()),
             network(&Err("no".into())),

@@ -1,0 +1,134 @@
+//! Whether a process can run in the place of this CRIU (CVE-2026-18107). It is tried, because distributions
+//! mend the fault without another version.
+//!
+//! ```text
+//!   bait lies in wait ──dump, which lets it run on──▶ bait ends, and says whether it was executed instead
+//! ```
+
+use std::{
+    fs, io,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use criu_sys::{
+    forker,
+    rpc::{CriuOpts, CriuReq, CriuReqType},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use thiserror::Error;
+
+use crate::{criu::Criu, options, private};
+
+const LOG: &str = "dump.log";
+const LIMIT: Duration = Duration::from_secs(60);
+const END_LIMIT: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What a trial has shown, or why there was none.
+#[derive(Debug, Error)]
+pub enum TrialError {
+    #[error("a process can run in its place and forge its own credentials (CVE-2026-18107)")]
+    Open,
+    #[error("it was not tried whether a process can run in its place: {0}")]
+    NotTried(String),
+}
+
+impl Criu {
+    /// Tries this CRIU on a program that wants to run in its place. It lies in wait when it closes its
+    /// standard output, and ends at SIGTERM: with `taken_over` where it succeeds, else with 0. Needs root.
+    ///
+    /// # Errors
+    /// Where it succeeds, and where that cannot be found out.
+    pub fn try_bait(&self, bait: Command, taken_over: i32) -> Result<(), TrialError> {
+        let not_tried = |error: io::Error| TrialError::NotTried(error.to_string());
+        let dir = Scratch::new().map_err(not_tried)?;
+        let mut bait = Bait::lay(bait).map_err(not_tried)?;
+        let dumped = self.dump_bait(&bait, &dir.0);
+        match (bait.end().map_err(not_tried)?.code(), dumped) {
+            (Some(code), _) if code == taken_over => Err(TrialError::Open),
+            (Some(0), Ok(())) => Ok(()),
+            (Some(0), Err(why)) => Err(TrialError::NotTried(why)),
+            (code, _) => Err(TrialError::NotTried(format!("the process for it has ended with {code:?}"))),
+        }
+    }
+
+    fn dump_bait(&self, bait: &Bait, dir: &Path) -> Result<(), String> {
+        let work = options::open_dir(dir).map_err(|error| error.to_string())?;
+        let request = CriuReq {
+            r#type: CriuReqType::Dump as i32,
+            opts: Some(CriuOpts {
+                pid: i32::try_from(bait.0.id()).ok(),
+                leave_running: Some(true),
+                // It is no leader of its session.
+                shell_job: Some(true),
+                ..options::common(dir, &work, LOG, false)
+            }),
+            ..CriuReq::default()
+        };
+        let mut worker = self.start_to_dump(None).map_err(|error| error.to_string())?;
+        let answered = worker.call(&request, Instant::now() + LIMIT, &mut |_| true);
+        worker.end(END_LIMIT);
+        match answered {
+            Ok(response) if response.success => Ok(()),
+            Ok(response) => Err(options::errors(&dir.join(LOG), response).join("; ")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Ends with its owner.
+struct Bait(Child);
+
+impl Bait {
+    /// Returns when it lies in wait.
+    fn lay(mut command: Command) -> io::Result<Self> {
+        command.current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut bait = Self(forker::spawn(command)?);
+        let mut said = Vec::new();
+        bait.0.stdout.take().expect("piped").read_to_end(&mut said)?;
+        Ok(bait)
+    }
+
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        kill(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGTERM)?;
+        let deadline = Instant::now() + END_LIMIT;
+        loop {
+            match self.0.try_wait()? {
+                Some(status) => return Ok(status),
+                None if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+                None => thread::sleep(LOOK),
+            }
+        }
+    }
+}
+
+impl Drop for Bait {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A directory that is removed with its owner.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> io::Result<Self> {
+        let dir = std::env::temp_dir().join(format!("coswitch-trial-{}", std::process::id()));
+        private::create_dir(&dir).map(|()| Self(dir))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
