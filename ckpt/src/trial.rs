@@ -6,8 +6,10 @@
 //! ```
 
 use std::{
-    fs, io,
+    fs::File,
+    io,
     io::Read,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     thread,
@@ -24,7 +26,7 @@ use nix::{
 };
 use thiserror::Error;
 
-use crate::{criu::Criu, options, private};
+use crate::{criu::Criu, options};
 
 const LOG: &str = "dump.log";
 const LIMIT: Duration = Duration::from_secs(60);
@@ -50,7 +52,7 @@ impl Criu {
         let not_tried = |error: io::Error| TrialError::NotTried(error.to_string());
         let dir = Scratch::new().map_err(not_tried)?;
         let mut bait = Bait::lay(bait).map_err(not_tried)?;
-        let dumped = self.dump_bait(&bait, &dir.0);
+        let dumped = self.dump_bait(&bait, &dir.path());
         match (bait.end().map_err(not_tried)?.code(), dumped) {
             (Some(code), _) if code == taken_over => Err(TrialError::Open),
             (Some(0), Ok(())) => Ok(()),
@@ -60,7 +62,7 @@ impl Criu {
     }
 
     fn dump_bait(&self, bait: &Bait, dir: &Path) -> Result<(), String> {
-        let work = options::open_dir(dir).map_err(|error| error.to_string())?;
+        let work = File::open(dir).map_err(|error| error.to_string())?;
         let request = CriuReq {
             r#type: CriuReqType::Dump as i32,
             opts: Some(CriuOpts {
@@ -117,18 +119,37 @@ impl Drop for Bait {
     }
 }
 
-/// A directory that is removed with its owner.
-struct Scratch(PathBuf);
+/// A directory in memory that is mounted nowhere, and goes with this process at the latest.
+struct Scratch(OwnedFd);
 
 impl Scratch {
     fn new() -> io::Result<Self> {
-        let dir = std::env::temp_dir().join(format!("coswitch-trial-{}", std::process::id()));
-        private::create_dir(&dir).map(|()| Self(dir))
+        let none = std::ptr::null::<libc::c_void>();
+        // SAFETY: each call reads a string or nothing, and returns a descriptor or an error.
+        unsafe {
+            let context = owned(libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), libc::FSOPEN_CLOEXEC))?;
+            let create = libc::FSCONFIG_CMD_CREATE;
+            match libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), create, none, none, 0) {
+                0 => {}
+                _ => return Err(io::Error::last_os_error()),
+            }
+            let flags = libc::FSMOUNT_CLOEXEC;
+            owned(libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), flags, 0)).map(Self)
+        }
+    }
+
+    /// As every process of root may name it.
+    fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+/// # Safety
+/// The result of a call that has returned a new descriptor, or -1.
+unsafe fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    match i32::try_from(result) {
+        // SAFETY: as promised.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -5,9 +5,11 @@
 //! instead. A CRIU with the fix takes the sequence away before. The lowest page is for the checkpointer's
 //! first calls, which it makes in the lowest code that it finds.
 //!
-//! It ends at SIGTERM.
+//! It ends at SIGTERM, and with the process that has started it.
 
-use std::process::ExitCode;
+use std::{os::unix::process::parent_id, process::ExitCode};
+
+use nix::sys::{prctl, signal::Signal};
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn run() -> ExitCode {
@@ -16,7 +18,10 @@ pub(crate) fn run() -> ExitCode {
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn run() -> ExitCode {
-    match x86_64::lie_in_wait() {
+    let starter = std::env::args().nth(2).and_then(|pid| pid.parse().ok());
+    // Asked for too late where the starter has ended already.
+    let dies = prctl::set_pdeathsig(Signal::SIGKILL).is_ok() && starter == Some(parent_id());
+    match dies.then(x86_64::lie_in_wait).flatten() {
         Some(true) => ExitCode::from(coswitch_launcher::bait::TAKEN_OVER),
         Some(false) => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
@@ -37,10 +42,12 @@ mod x86_64 {
     use nix::{
         sys::{
             mman::{MapFlags, ProtFlags, mmap_anonymous},
-            signal::{SigHandler, Signal, signal},
+            signal::{SigHandler, signal},
         },
         unistd::dup2_stdout,
     };
+
+    use super::Signal;
 
     const PAGE: usize = 4096;
     const BOTTOM: usize = 0x1_0000;

@@ -24,10 +24,10 @@ pub mod bait {
     /// Its exit code where it was executed in the place of CRIU.
     pub const TAKEN_OVER: u8 = 77;
 
-    /// The bait, by the program `coswitch-launcher` at `launcher`.
+    /// The bait, by the program `coswitch-launcher` at `launcher`. It ends with this process.
     pub fn command(launcher: &Path) -> Command {
         let mut command = Command::new(launcher);
-        command.arg(ARGUMENT);
+        command.arg(ARGUMENT).arg(std::process::id().to_string());
         command
     }
 }

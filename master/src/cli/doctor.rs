@@ -27,6 +27,7 @@ impl DoctorCommand {
                 doctor::examine(&set.jobs, pages_out, set.cluster.stores_here())
             }
         };
+        let findings = findings.and(doctor::try_criu());
         output.print(&findings).context("failed to print")?;
         Ok(if findings.is_fit() { Exit::Done } else { Exit::Lacking })
     }

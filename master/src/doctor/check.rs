@@ -81,6 +81,14 @@ impl Findings {
         Self { fit: checks.iter().all(|check| check.verdict != Verdict::Lacking), checks, programs }
     }
 
+    /// The same with one more.
+    #[must_use]
+    pub fn and(mut self, check: Option<Check>) -> Self {
+        self.fit &= check.as_ref().is_none_or(|check| check.verdict != Verdict::Lacking);
+        self.checks.extend(check);
+        self
+    }
+
     /// Makes the loader find coswitch's MPI library for jobs whose own cannot be used; returns what a user
     /// should know of it.
     #[must_use]

@@ -10,9 +10,7 @@ use coswitch_ckpt::{
     Criu, LocateError,
     criu::{CheckError, Health},
     private::{self, Untrusted},
-    trial::TrialError,
 };
-use coswitch_daemon::serve::try_criu;
 use coswitch_policies::Bytes;
 use nix::{
     sys::{
@@ -38,8 +36,6 @@ pub(crate) struct Facts {
     pub(crate) capabilities: u64,
     /// CRIU, and its check of the kernel, which only root can make.
     pub(crate) criu: Result<(Criu, Option<Result<Health, CheckError>>), LocateError>,
-    /// Whether a process can run in its place; `None` where that could not be tried.
-    pub(crate) trial: Option<Result<(), TrialError>>,
     pub(crate) cgroups: Cgroups,
     /// Whether a namespace with a shaped link could be made; `None` for users other than root.
     pub(crate) network: Option<Result<(), String>>,
@@ -97,24 +93,17 @@ impl Facts {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let root = geteuid().is_root();
         let library = install::prefix().join("mpi/lib/libmpi.so.12");
-        let criu = Criu::locate().map(|criu| (criu.clone(), root.then(|| criu.check())));
-        let installation = Installation::find();
-        let trial = match (&criu, &installation) {
-            (Ok((criu, Some(Ok(_)))), Ok(parts)) => Some(try_criu(criu, &parts.launcher)),
-            _ => None,
-        };
         Self {
             kernel: uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default(),
             root,
             capabilities: capabilities(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
-            criu,
-            trial,
+            criu: Criu::locate().map(|criu| (criu.clone(), root.then(|| criu.check()))),
             cgroups: if root { cgroups(&mounts).probed() } else { cgroups(&mounts) },
             network: root.then(network),
             shm: shm(&mounts),
             swap: coswitch_daemon::swap::configured(),
             stores: stores.iter().map(|dir| (dir.clone(), store_space(dir))).collect(),
-            installation,
+            installation: Installation::find(),
             mpi: (library.clone(), mpi::inspect(&library)),
         }
     }

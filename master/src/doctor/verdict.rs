@@ -48,7 +48,6 @@ pub(crate) fn judge(facts: &Facts, pages_out: bool) -> Vec<Check> {
         Some(parts(&facts.installation)),
         Some(criu(&facts.criu)),
         kerndat(&facts.criu),
-        facts.trial.as_ref().map(trial),
         Some(mpi_library(facts)),
         Some(freezer(&facts.cgroups)),
         Some(memory_controller(&facts.cgroups)),
@@ -135,7 +134,7 @@ fn criu(criu: &Result<Examined, LocateError>) -> Check {
 }
 
 /// Ranks of ordinary users could become root by a CRIU that is open.
-fn trial(tried: &Result<(), TrialError>) -> Check {
+pub(super) fn trial(tried: &Result<(), TrialError>) -> Check {
     const NAME: &str = "hostile processes";
     match tried {
         Ok(()) => Check::ok(NAME, "CRIU was tried on one, which could not run in its place"),
