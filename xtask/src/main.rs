@@ -11,6 +11,7 @@ mod conformance;
 mod demo;
 mod fuzz;
 mod package;
+mod sanitize;
 mod setup;
 mod soak;
 mod suites;
@@ -38,6 +39,8 @@ enum Act {
     Soak(soak::Args),
     /// Search for inputs that the readers of foreign bytes do not survive.
     Fuzz(fuzz::Args),
+    /// Run the tests of the shared memory under Miri, and those of the driver with AddressSanitizer.
+    Sanitize(setup::Args),
     /// Check format, lints, texts, commit subjects and the sources of dependencies.
     Check(setup::Args),
     /// Measure, and print each figure with its bound and whether it is met.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Act::Test(args) => test::run(&args),
         Act::Soak(args) => soak::run(&args),
         Act::Fuzz(args) => fuzz::run(&args),
+        Act::Sanitize(args) => sanitize::run(&args),
         Act::Check(args) => check::run(&args),
         Act::Bench(args) => bench::run(&args, "coswitch-bench"),
         Act::Conformance(args) => conformance::run(&args),

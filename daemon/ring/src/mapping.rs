@@ -4,7 +4,6 @@ use crate::damage::Entry;
 use crate::shared::SharedBytes;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 /// `len` bytes of a file, mapped `MAP_SHARED` for reading and writing until drop.
@@ -13,6 +12,8 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     entry: &'static Entry,
+    #[cfg(miri)]
+    file: File,
 }
 
 // SAFETY: a mapping is plain memory that is valid in every thread. Its contents are accessed through atomics.
@@ -22,22 +23,15 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub(crate) fn of(file: &File, len: usize) -> io::Result<Mapping> {
-        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).expect("mmap without MAP_FIXED never maps address 0");
-        Ok(Mapping { base, len, entry: Entry::of(base.as_ptr().addr(), len) })
+        let base = map(file, len)?;
+        let entry = Entry::of(base.as_ptr().addr(), len);
+        Ok(Mapping {
+            base,
+            len,
+            entry,
+            #[cfg(miri)]
+            file: file.try_clone()?,
+        })
     }
 
     /// Pointer to `bytes` bytes at `offset`. Panics outside the mapping: offsets come from the layout.
@@ -79,10 +73,59 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.entry.release();
+        #[cfg(miri)]
+        std::os::unix::fs::FileExt::write_all_at(&self.file, &self.bytes(0, self.len).to_vec(), 0)
+            .expect("it can be written");
         // SAFETY: base and len are those of the mapping made in `of`, and every reference into it borrows
         // from self.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        unsafe { unmap(self.base, self.len) };
     }
+}
+
+#[cfg(not(miri))]
+fn map(file: &File, len: usize) -> io::Result<NonNull<u8>> {
+    use std::os::fd::AsRawFd;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
+    let base =
+        unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(NonNull::new(base.cast()).expect("mmap without MAP_FIXED never maps address 0"))
+}
+
+/// # Safety
+/// Of [`map`], with the same length; nothing refers to it any more.
+#[cfg(not(miri))]
+unsafe fn unmap(base: NonNull<u8>, len: usize) {
+    // SAFETY: as promised.
+    unsafe { libc::munmap(base.as_ptr().cast(), len) };
+}
+
+/// Miri, which checks each access, maps no file: the memory is a copy, which is written back at its end.
+#[cfg(miri)]
+fn map(file: &File, len: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: a segment is never empty.
+    let base = unsafe { std::alloc::alloc_zeroed(page_aligned(len)) };
+    let base = NonNull::new(base).expect("there is memory");
+    // SAFETY: it has that many bytes, and nothing else refers to them.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) };
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, 0)?;
+    Ok(base)
+}
+
+/// # Safety
+/// As for files.
+#[cfg(miri)]
+unsafe fn unmap(base: NonNull<u8>, len: usize) {
+    // SAFETY: as promised.
+    unsafe { std::alloc::dealloc(base.as_ptr(), page_aligned(len)) };
+}
+
+#[cfg(miri)]
+fn page_aligned(len: usize) -> std::alloc::Layout {
+    std::alloc::Layout::from_size_align(len, 4096).expect("a segment is small")
 }
 
 /// Types that may live in memory shared with other processes.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
 /// From this length on the processor's own copy is faster than words.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 const LONG: usize = 2048;
 /// Words that are loaded before the first of them is stored, so that the copy does not wait for each.
 const BLOCK: usize = 8;
@@ -69,7 +69,7 @@ impl<'a> SharedBytes<'a> {
     /// # Safety
     /// `target` is valid for writes of all bytes, and lies in no shared memory.
     pub unsafe fn copy_to_pointer(self, target: *mut u8) {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.len >= LONG {
             // SAFETY: both places are as long, and the target is no shared memory.
             return unsafe { copy_long(self.start.as_ptr(), target, self.len) };
@@ -97,7 +97,7 @@ impl<'a> SharedBytes<'a> {
     /// Overwrites all bytes. Panics unless `source` has the same length.
     pub fn copy_from(self, source: &[u8]) {
         assert_eq!(self.len, source.len(), "source and target have the same length");
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.len >= LONG {
             // SAFETY: both places are as long, and the source is no shared memory.
             return unsafe { copy_long(source.as_ptr(), self.start.as_ptr(), self.len) };
@@ -181,7 +181,7 @@ impl<'a> SharedBytes<'a> {
 ///
 /// # Safety
 /// `source` is valid for reads and `target` for writes of `len` bytes. They do not overlap.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy_long(source: *const u8, target: *mut u8, len: usize) {
     // SAFETY: by the contract of this function. The ABI says that the direction flag is clear.
     unsafe {

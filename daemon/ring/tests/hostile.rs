@@ -45,6 +45,7 @@ fn exercise(segment: &Arc<Segment>, daemons: &mut [DaemonPort], messages: &mut M
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
+    #[cfg_attr(miri, ignore = "Miri maps no file: two mappings are not the same memory")]
     fn random_writes_cause_errors_and_no_panic(
         writes in prop::collection::vec((offset(400_000), word()), 1..60)
     ) {
@@ -93,6 +94,7 @@ fn survives(damage: impl FnOnce(&std::fs::File, u64)) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no pages and no bus errors")]
 fn a_segment_that_is_cut_to_nothing_or_to_a_part_does_not_end_its_daemon() {
     survives(|file, _| file.set_len(0).unwrap());
     survives(|file, len| file.set_len(len / 2).unwrap());
@@ -100,6 +102,7 @@ fn a_segment_that_is_cut_to_nothing_or_to_a_part_does_not_end_its_daemon() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no pages and no bus errors")]
 fn a_bus_error_elsewhere_ends_the_process() {
     const CHILD: &str = "COSWITCH_TEST_BUS_ERROR";
     if std::env::var_os(CHILD).is_some() {
@@ -123,6 +126,7 @@ fn a_bus_error_elsewhere_ends_the_process() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no pages and no bus errors")]
 fn a_segment_for_which_there_is_no_room_is_refused_and_leaves_no_file() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let huge = SegmentSpec {
