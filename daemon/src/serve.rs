@@ -20,7 +20,7 @@ use tokio::{
     net::TcpListener,
     sync::mpsc::{UnboundedSender, unbounded_channel},
 };
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use crate::{
     answers::{Said, Saying},
@@ -57,6 +57,8 @@ pub const FAILED: u8 = 2;
 /// A line on the daemon's standard output: its network namespace exists.
 pub const NAMESPACE: &str = "namespace";
 
+/// Of the kernel's choice where the memory of the machine is out.
+const NEVER: &str = "-1000";
 /// For the end of the processes of a node's jobs.
 pub const DESTROY_LIMIT: Duration = Duration::from_secs(10);
 
@@ -146,6 +148,10 @@ fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<Option<Success
     }
     if config.standing && config.returns {
         hold::take(&config.name(), DESTROY_LIMIT, || starter.has_ended())?;
+    }
+    // Without the capability for it the daemon is as any process. A rank has a score of its own.
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", NEVER) {
+        debug!(%error, "the kernel may end this daemon where memory is out");
     }
     let survivors = Survivors::find(&config);
     if let Err(error) = mounts::enter(survivors.anyone()) {

@@ -28,6 +28,8 @@ pub struct LaunchSpec {
     pub umask: u32,
     /// Whose the ranks and what they write are; `None`: root's.
     pub user: Option<JobUser>,
+    /// What each rank is said to take; 0: nothing is said.
+    pub memory: Bytes,
     /// The directory of `rank-N.out` and `rank-N.err`.
     pub output: PathBuf,
     pub wait: Wait,

@@ -274,6 +274,7 @@ impl TestCluster {
             cwd: self.test_dir.path().to_path_buf(),
             umask: 0o022,
             user: None,
+            memory: Bytes(0),
             output: output.clone(),
             wait: spec.wait,
             park: spec.park,

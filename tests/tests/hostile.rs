@@ -16,9 +16,6 @@ use coswitch_tests::{master::Master, parts};
 /// users reach none.
 const ATTACKER: &str = "nobody";
 const AT_PORTS: &str = "network";
-/// Whether a job has a limit of its memory.
-const WITH_LIMITS: bool = false;
-
 /// For all attacks of a group.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Of the attacks of a group, one begins after the other.
@@ -39,7 +36,8 @@ impl Attack {
     fn may_run(&self) -> bool {
         match self.needs.as_str() {
             "nothing" | "user" => true,
-            "limits" => WITH_LIMITS,
+            // It has a test of its own.
+            "limits" => false,
             other => panic!("{} needs {other}", self.name),
         }
     }
@@ -184,6 +182,29 @@ fn a_rank_of_an_ordinary_user_reaches_no_port() {
     let ended = master.end(LIMIT, Duration::from_secs(2));
     let said = ended.job("knocks")["last_output"].as_str().unwrap_or_default();
     assert!(said.contains("nobody listens here"), "{said}");
+}
+
+/// The other job is larger when memory is out, and takes no more than it has said.
+const BOMB: &str = r#"
+cluster: {nodes: 1, memory: 400MiB, store: "{store}"}
+scheduler: {policy: cosched}
+jobs:
+  - {name: large, command: ["{bin}/heat", --memory, 200MiB, --seconds, "4"], ranks: 1, memory: 230MiB}
+  - name: bomb
+    user: nobody
+    command: ["{bin}/hostile", --attack, memory-bomb]
+    ranks: 1
+    memory: 100MiB
+    arrival: 1500ms
+"#;
+
+#[test]
+fn a_rank_that_takes_all_memory_ends_its_own_job_and_not_a_larger_one() {
+    let master = Master::run(BOMB);
+    let ended = master.end(LIMIT, Duration::from_secs(2));
+    let outcome = |name: &str| ended.job(name)["outcome"].to_string();
+    assert_eq!(ended.job("large")["outcome"], serde_json::json!({"Exit": 0}), "{}", ended.stderr);
+    assert!(outcome("bomb").contains("memory"), "{}", outcome("bomb"));
 }
 
 /// The attack `rseq-section`, as `coswitch doctor` and daemons try it on a CRIU that they do not know.

@@ -39,6 +39,9 @@ pub struct LauncherSpec {
     /// IPC. `None`: the daemon's own user's, with all of its rights.
     #[serde(default)]
     pub user: Option<RankUser>,
+    /// How readily the kernel ends a rank where memory is out: `oom_score_adj` in `/proc`, from -1000 (never)
+    /// to 1000.
+    pub oom_score_adj: i32,
     /// File to which the launcher appends its error messages.
     pub log: PathBuf,
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use coswitch_policies::JobId;
+use coswitch_policies::{Bytes, JobId};
 
 use super::*;
 use crate::{
@@ -104,6 +104,7 @@ fn launch(nodes: impl IntoIterator<Item = u32>) -> Multicast {
         cwd: "/".into(),
         umask: 0,
         user: None,
+        memory: Bytes(0),
         output: "/".into(),
         wait: Wait::default(),
         park: Park::default(),

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use coswitch_ckpt::{JobUser, OutputFile, SegmentFile, forker, preflight, private, theirs};
 use coswitch_launcher::{LauncherSpec, RankSpec, RankUser, StartError};
-use coswitch_policies::NodeId;
+use coswitch_policies::{Bytes, NodeId};
 use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
 
 use super::{
@@ -114,9 +114,18 @@ impl Part {
             cwd: launch.cwd.clone(),
             umask: launch.umask,
             user: launch.user.clone().map(|JobUser { uid, gid, groups }| RankUser { uid, gid, groups }),
+            oom_score_adj: oom_score_adj(launch.memory, config.memory.unwrap_or_default()),
             log: launch.output.join(format!("launcher-{}.log", config.node)),
         }
     }
+}
+
+/// Has the kernel choose the process that takes most above what it was said to take, where a node's memory is
+/// out: it compares sizes, each with a part of the node's memory added, in thousandths.
+/// Where nothing is said, the largest process is chosen among those of which it is not.
+fn oom_score_adj(said: Bytes, of_node: Bytes) -> i32 {
+    let share = said.0.saturating_mul(1000).checked_div(of_node.0).filter(|share| *share > 0);
+    share.map_or(0, |share| 1000 - i32::try_from(share).unwrap_or(1000).min(1000))
 }
 
 /// The ranks of an application on node `own`.
@@ -169,6 +178,16 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn who_exceeds_most_what_was_said_is_chosen_where_memory_is_out() {
+        let node = Bytes::mib(1000);
+        let badness = |said, takes| takes + oom_score_adj(Bytes::mib(said), node);
+        assert!(badness(60, 400) > badness(900, 590), "a small one that takes too much, before a large one");
+        assert!(badness(900, 950) > badness(60, 60));
+        assert_eq!(oom_score_adj(Bytes::mib(2000), node), 0, "more than the node has");
+        assert_eq!((oom_score_adj(Bytes(0), node), oom_score_adj(node, Bytes(0))), (0, 0));
+    }
 
     #[test]
     fn the_last_output_of_a_rank_is_from_its_stderr_or_else_its_stdout() {

@@ -119,6 +119,9 @@ pub struct LaunchRequest {
     /// Whose the ranks and what they write are; `None`: root's.
     #[serde(default)]
     pub user: Option<JobUser>,
+    /// What each rank is said to take; 0: nothing is said.
+    #[serde(default)]
+    pub memory: Bytes,
     /// The directory of `rank-N.out` and `rank-N.err`.
     pub output: PathBuf,
     pub wait: Wait,

@@ -66,7 +66,10 @@ impl App {
 
 impl From<LaunchSpec> for LaunchRequest {
     fn from(spec: LaunchSpec) -> Self {
-        let LaunchSpec { name, placement, command, env, cwd, umask, user, output, wait, park, .. } = spec;
-        Self { name, placement, command, env, cwd, umask, user, output, wait, park, life: 0, program: None }
+        let LaunchSpec {
+            name, placement, command, env, cwd, umask, user, memory, output, wait, park, ..
+        } = spec;
+        let (life, program) = (0, None);
+        Self { name, placement, command, env, cwd, umask, user, memory, output, wait, park, life, program }
     }
 }

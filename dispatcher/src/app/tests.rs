@@ -31,6 +31,7 @@ fn launch(nodes: u32) -> LaunchSpec {
         cwd: "/".into(),
         umask: 0o022,
         user: None,
+        memory: Bytes(0),
         output: "/".into(),
         wait: Wait::default(),
         park: Park::default(),

@@ -71,6 +71,7 @@ impl Plan<'_> {
             cwd: self.dir.to_path_buf(),
             umask: 0o022,
             user: None,
+            oom_score_adj: 0,
             log: self.dir.join(format!("launcher-{}.log", self.rank)),
         };
         Ok((Arc::new(Segment::create(segment, &SegmentSpec::new(self.world, vec![self.rank]))?), spec))

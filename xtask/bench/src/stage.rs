@@ -199,6 +199,7 @@ impl Stage {
             cwd: self.dir.path().to_path_buf(),
             umask: 0o022,
             user: None,
+            memory: Bytes(0),
             output: output.clone(),
             wait,
             park: Park::Criu,

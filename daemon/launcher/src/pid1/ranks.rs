@@ -18,8 +18,12 @@ use std::{
 use coswitch_launcher::{LauncherSpec, RankSpec, protocol::ExitStatus};
 use nix::{
     errno::Errno,
-    sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask},
-    unistd::{Pid, setsid},
+    fcntl::{OFlag, open},
+    sys::{
+        signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask},
+        stat::Mode,
+    },
+    unistd::{Pid, setsid, write},
 };
 
 use super::user::{self, Becoming};
@@ -52,6 +56,7 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
         }
     };
     let (inherited, user_umask) = ([theirs.as_raw_fd(), segment.as_raw_fd()], spec.umask);
+    let oom_score = spec.oom_score_adj.to_string();
     // SAFETY: between fork and exec the closure makes system calls alone and touches no lock and no heap. The
     // descriptors are open then, because `theirs` and `segment` live until after the spawn.
     unsafe {
@@ -62,6 +67,7 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
             setsid()?;
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
             libc::umask(user_umask);
+            set_oom_score(oom_score.as_bytes())?;
             inherited.into_iter().try_for_each(|fd| match libc::fcntl(fd, libc::F_SETFD, 0) {
                 -1 => Err(io::Error::last_os_error()),
                 _ => Ok(()),
@@ -73,6 +79,12 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
         command.spawn().map_err(|error| format!("run {program} in {}: {error}", spec.cwd.display()))?;
     let pid = i32::try_from(child.id()).expect("a process id fits an i32");
     Ok((Pid::from_raw(pid), ours))
+}
+
+/// For this process. Makes system calls alone.
+fn set_oom_score(score: &[u8]) -> io::Result<()> {
+    let file = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+    write(&file, score).map(drop).map_err(Into::into)
 }
 
 fn output(spec: &LauncherSpec, path: &Path) -> Result<File, String> {

@@ -105,6 +105,7 @@ impl Setup {
             cwd: self.dir.path().into(),
             umask: 0o022,
             user: None,
+            oom_score_adj: 0,
             log: self.path("launcher.log"),
         };
         (Arc::new(segment), spec)

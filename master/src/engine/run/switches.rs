@@ -157,6 +157,7 @@ impl Run {
             cwd: job.cwd.clone(),
             umask: self.settings.umask,
             user: job.owner.as_ref().map(|owner| owner.ids.clone()),
+            memory: job.memory,
             output: self.output_of(job),
             wait: job.wait,
             park: self.park,
