@@ -10,7 +10,10 @@ use coswitch_ckpt::Criu;
 use coswitch_daemon::serve::try_criu;
 use coswitch_examples::Program;
 use coswitch_report::journal::{Event, JobOutcome};
-use coswitch_tests::{master::Master, parts};
+use coswitch_tests::{
+    master::{Ended, Master},
+    parts,
+};
 
 /// Whose the attackers are; the bystanders are root's. Those at ports are root's as well: ranks of other
 /// users reach none.
@@ -88,6 +91,10 @@ const BYSTANDERS: &str = r#"
 "#;
 const BYSTANDER_NAMES: [&str; 2] = ["bystander-ring", "bystander-heat"];
 
+fn outcome(ended: &Ended, job: &str) -> JobOutcome {
+    serde_json::from_value(ended.job(job)["outcome"].clone()).expect("the report has its outcome")
+}
+
 fn run(scheduler: &str, attacks: &[Attack]) {
     let job = |(nth, attack): (usize, &Attack)| {
         let (name, arrival) = (&attack.name, nth * BEGIN_EVERY_MS);
@@ -109,9 +116,7 @@ fn run(scheduler: &str, attacks: &[Attack]) {
             assert!(said.contains("VERIFICATION SUCCESSFUL"), "{name} said {said:?}");
         }
     });
-    let outcome = |name: &str| -> JobOutcome {
-        serde_json::from_value(ended.job(name)["outcome"].clone()).expect("the report has its outcome")
-    };
+    let outcome = |name: &str| outcome(&ended, name);
     for name in BYSTANDER_NAMES {
         assert_eq!(outcome(name), JobOutcome::Exit(0), "{name}: {ended:?}");
     }
@@ -202,9 +207,9 @@ jobs:
 fn a_rank_that_takes_all_memory_ends_its_own_job_and_not_a_larger_one() {
     let master = Master::run(BOMB);
     let ended = master.end(LIMIT, Duration::from_secs(2));
-    let outcome = |name: &str| ended.job(name)["outcome"].to_string();
-    assert_eq!(ended.job("large")["outcome"], serde_json::json!({"Exit": 0}), "{}", ended.stderr);
-    assert!(outcome("bomb").contains("memory"), "{}", outcome("bomb"));
+    assert_eq!(outcome(&ended, "large"), JobOutcome::Exit(0), "{}", ended.stderr);
+    let bomb = format!("{:?}", outcome(&ended, "bomb"));
+    assert!(bomb.contains("memory"), "{bomb}");
 }
 
 /// The attack `rseq-section`, as `coswitch doctor` and daemons try it on a CRIU that they do not know.

@@ -55,18 +55,21 @@ fn switching(master: &Master) -> (usize, bool) {
     (begun, begun > count(|event| matches!(event, Event::SwitchEnded { .. })))
 }
 
-/// What the ranks of a program have: ids, capabilities, and whether they may gain rights.
+/// What the ranks of a program have: ids, capabilities, whether they may gain rights, and how readily the
+/// kernel ends them where memory is out.
 fn ranks(master: &Master, program: &str) -> Vec<Vec<String>> {
     let of = |process: &u32| {
         let comm = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
-        let fields = ["Uid", "Gid", "CapBnd", "CapEff", "NoNewPrivs"].iter();
-        fields.map(|field| status(*process, field)).collect::<Option<_>>().filter(|_| comm.trim() == program)
+        let fields = ["Uid", "Gid", "CapBnd", "CapEff", "NoNewPrivs"].map(|field| status(*process, field));
+        let score = fs::read_to_string(format!("/proc/{process}/oom_score_adj")).ok();
+        let score = score.map(|text| text.trim().to_owned());
+        fields.into_iter().chain([score]).collect::<Option<_>>().filter(|_| comm.trim() == program)
     };
     master.processes(program).iter().filter_map(of).collect()
 }
 
 /// Checks each rank that is there between two switches; returns how many were.
-fn check_ranks(master: &Master, program: &str, user: u32) -> usize {
+fn check_ranks(master: &Master, program: &str, user: u32, score: &str) -> usize {
     let before = switching(master);
     let found = ranks(master, program);
     // Until the journal has what happened meanwhile.
@@ -77,8 +80,9 @@ fn check_ranks(master: &Master, program: &str, user: u32) -> usize {
     let ids = [user; 4].map(|id| id.to_string()).join(" ");
     for rank in &found {
         assert_eq!(rank[..2], [ids.clone(), ids.clone()], "{program}");
-        let is_confined = rank[2..] == ["0000000000000000", "0000000000000000", "1"];
+        let is_confined = rank[2..5] == ["0000000000000000", "0000000000000000", "1"];
         assert_eq!(is_confined, user != ROOT, "{program}: {rank:?}");
+        assert_eq!(rank[5], score, "{program}");
     }
     found.len()
 }
@@ -86,11 +90,12 @@ fn check_ranks(master: &Master, program: &str, user: u32) -> usize {
 #[test]
 fn ranks_are_their_users_before_and_after_switches() {
     let mut master = Master::run(RUN);
-    let programs = [("heat", NOBODY), ("ring-check", DAEMON), ("cg", ROOT)];
+    // What 90 and 45 MiB leave of a node, in thousandths.
+    let programs = [("heat", NOBODY, "400"), ("ring-check", DAEMON, "700"), ("cg", ROOT, "400")];
     let seen = std::cell::RefCell::new([0; 3]);
     master.wait_until("some turns", RUN_LIMIT, |master| {
-        for (place, (program, user)) in programs.into_iter().enumerate() {
-            seen.borrow_mut()[place] += check_ranks(master, program, user);
+        for (place, (program, user, score)) in programs.into_iter().enumerate() {
+            seen.borrow_mut()[place] += check_ranks(master, program, user, score);
         }
         switches(&master.events()) >= 6
     });
