@@ -60,9 +60,9 @@ impl Machines {
         virtual_net::plug(node, pid, None).expect("a link");
     }
 
-    /// The processes on a machine, with their names.
+    /// The processes on a machine, with their names. Daemons have mount namespaces of their own.
     pub(crate) fn processes(&self, machine: usize) -> Vec<(u32, String)> {
-        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/uts")).ok();
         let own = namespace(&self.0[machine].id().to_string());
         let processes = fs::read_dir("/proc").expect("the kernel lists processes").flatten();
         let names = processes.filter_map(|entry| entry.file_name().into_string().ok());
