@@ -91,7 +91,7 @@ fn search(
     eprintln!("{name}:");
     command::show(run.arg(&found).arg(&seeds), Duration::from_secs(args.seconds) + MARGIN)?;
     if args.keep {
-        let mut merge = guided(&["-merge=1".into()]);
+        let mut merge = guided(&["-set_cover_merge=1".into()]);
         command::show(merge.arg(&seeds).arg(&found), BUILD_LIMIT).context("the corpus was not merged")?;
     }
     Ok(())

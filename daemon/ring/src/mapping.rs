@@ -74,8 +74,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         self.entry.release();
         #[cfg(miri)]
-        std::os::unix::fs::FileExt::write_all_at(&self.file, &self.bytes(0, self.len).to_vec(), 0)
-            .expect("it can be written");
+        // SAFETY: nothing else refers to the memory any more.
+        write_back(&self.file, unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) });
         // SAFETY: base and len are those of the mapping made in `of`, and every reference into it borrows
         // from self.
         unsafe { unmap(self.base, self.len) };
@@ -121,6 +121,11 @@ fn map(file: &File, len: usize) -> io::Result<NonNull<u8>> {
 unsafe fn unmap(base: NonNull<u8>, len: usize) {
     // SAFETY: as promised.
     unsafe { std::alloc::dealloc(base.as_ptr(), page_aligned(len)) };
+}
+
+#[cfg(miri)]
+fn write_back(file: &File, bytes: &[u8]) {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, 0).expect("it can be written");
 }
 
 #[cfg(miri)]

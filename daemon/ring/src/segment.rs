@@ -82,6 +82,7 @@ impl Segment {
         }
         mapping.shared::<AtomicU32>(WAIT_POLICY).store(spec.wait as u32, Ordering::Relaxed);
         mapping.shared::<AtomicU64>(SPIN_NS).store(nanos(spec.spin), Ordering::Relaxed);
+        drop(mapping);
         // SAFETY: Shape is repr(C), of integers without padding, so all its bytes may be read.
         let bytes =
             unsafe { std::slice::from_raw_parts(std::ptr::from_ref(shape).cast::<u8>(), size_of::<Shape>()) };
