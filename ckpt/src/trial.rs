@@ -8,8 +8,7 @@
 use std::{
     fs::File,
     io,
-    io::Read,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     thread,
@@ -21,6 +20,7 @@ use criu_sys::{
     rpc::{CriuOpts, CriuReq, CriuReqType},
 };
 use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
@@ -94,9 +94,13 @@ impl Bait {
         command.current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut bait = Self(forker::spawn(command)?);
-        let mut said = Vec::new();
-        bait.0.stdout.take().expect("piped").read_to_end(&mut said)?;
-        Ok(bait)
+        let said = bait.0.stdout.take().expect("piped");
+        let limit = PollTimeout::try_from(END_LIMIT).expect("a few seconds");
+        // The bait writes nothing: what comes is the end.
+        match poll(&mut [PollFd::new(said.as_fd(), PollFlags::POLLIN)], limit)? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(bait),
+        }
     }
 
     fn end(&mut self) -> io::Result<ExitStatus> {

@@ -109,7 +109,7 @@ impl Default for Bell {
 #[cfg(not(loom))]
 pub fn wait_any(tickets: &[(&Bell, u32)], timeout: Duration) {
     const WAITERS_MAX: usize = 128;
-    // Miri knows no such call, and an early end is allowed.
+    // Miri does not support this system call. Returning early is allowed.
     if cfg!(miri) {
         return std::thread::sleep(timeout.min(Duration::from_millis(20)));
     }
