@@ -122,9 +122,9 @@ impl Part {
 
 /// Has the kernel choose the process that takes most above what it was said to take, where a node's memory is
 /// out: it compares sizes, each with a part of the node's memory added, in thousandths.
-/// Where nothing is said, the largest process is chosen among those of which it is not.
+/// Where nothing is said of a process, its size alone counts.
 fn oom_score_adj(said: Bytes, of_node: Bytes) -> i32 {
-    let share = said.0.saturating_mul(1000).checked_div(of_node.0).filter(|share| *share > 0);
+    let share = said.0.saturating_mul(1000).checked_div(of_node.0).filter(|_| said > Bytes(0));
     share.map_or(0, |share| 1000 - i32::try_from(share).unwrap_or(1000).min(1000))
 }
 
@@ -186,6 +186,7 @@ mod tests {
         assert!(badness(60, 400) > badness(900, 590), "a small one that takes too much, before a large one");
         assert!(badness(900, 950) > badness(60, 60));
         assert_eq!(oom_score_adj(Bytes::mib(2000), node), 0, "more than the node has");
+        assert_eq!(oom_score_adj(Bytes(1), node), 1000, "next to nothing is said, which is not nothing");
         assert_eq!((oom_score_adj(Bytes(0), node), oom_score_adj(node, Bytes(0))), (0, 0));
     }
 

@@ -67,7 +67,8 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
             setsid()?;
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
             libc::umask(user_umask);
-            set_oom_score(oom_score.as_bytes())?;
+            // A score below that of the launcher needs a capability; without it the rank has the launcher's.
+            let _ = set_oom_score(oom_score.as_bytes());
             inherited.into_iter().try_for_each(|fd| match libc::fcntl(fd, libc::F_SETFD, 0) {
                 -1 => Err(io::Error::last_os_error()),
                 _ => Ok(()),
