@@ -68,8 +68,6 @@ impl Criu {
             opts: Some(CriuOpts {
                 pid: i32::try_from(bait.0.id()).ok(),
                 leave_running: Some(true),
-                // It is no leader of its session.
-                shell_job: Some(true),
                 ..options::common(dir, &work, LOG, false)
             }),
             ..CriuReq::default()

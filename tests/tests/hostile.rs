@@ -14,6 +14,7 @@ use coswitch_tests::{
     master::{Ended, Master},
     parts,
 };
+use nix::unistd::dup;
 
 /// Whose the attackers are; the bystanders are root's. Those at ports are root's as well: ranks of other
 /// users reach none.
@@ -218,6 +219,19 @@ fn no_process_runs_in_the_place_of_this_criu() {
     let criu = Criu::locate().expect("`cargo xtask setup` installs one");
     criu.prepare().expect("the kernel can be probed");
     try_criu(&criu, &parts::installation().launcher).expect("it is closed");
+}
+
+/// There, the session and the descriptors of whoever starts it are of other namespaces.
+#[test]
+fn a_criu_is_tried_in_a_container_too() {
+    let mut doctor = Command::new("unshare");
+    doctor.args(["--pid", "--fork", "--mount-proc"]).arg(parts::coswitch()).arg("doctor");
+    let outside = fs::File::open("/dev/null").expect("it is there");
+    let inherited = dup(&outside).expect("a descriptor is free");
+    let printed = doctor.output().expect("util-linux is installed").stdout;
+    drop(inherited);
+    let printed = String::from_utf8_lossy(&printed);
+    assert!(printed.contains("could not run in its place"), "{printed}");
 }
 
 /// The cuts, dumps and restores of these jobs come at any moment of the attack.

@@ -9,7 +9,10 @@
 
 use std::{os::unix::process::parent_id, process::ExitCode};
 
-use nix::sys::{prctl, signal::Signal};
+use nix::{
+    sys::{prctl, signal::Signal},
+    unistd::setsid,
+};
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn run() -> ExitCode {
@@ -21,6 +24,9 @@ pub(crate) fn run() -> ExitCode {
     let starter = std::env::args().nth(2).and_then(|pid| pid.parse().ok());
     // Asked for too late where the starter has ended already.
     let dies = prctl::set_pdeathsig(Signal::SIGKILL).is_ok() && starter == Some(parent_id());
+    // As in a container: CRIU dumps no session and no file of another namespace.
+    crate::pid1::close_from(3);
+    let dies = dies && setsid().is_ok();
     match dies.then(x86_64::lie_in_wait).flatten() {
         Some(true) => ExitCode::from(coswitch_launcher::bait::TAKEN_OVER),
         Some(false) => ExitCode::SUCCESS,

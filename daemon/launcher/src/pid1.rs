@@ -116,8 +116,8 @@ fn prepare(spec: &LauncherSpec) -> Result<Arc<Segment>, SetUpError> {
     Ok(Arc::new(segment))
 }
 
-/// Closes the descriptors that the daemon had open when it forked.
-fn close_from(first: u32) {
+/// Closes the descriptors that the starter had open when it forked.
+pub(crate) fn close_from(first: u32) {
     // SAFETY: this process has just been executed, so no object in it owns a descriptor from `first` on.
     unsafe { libc::close_range(first, u32::MAX, 0) };
 }
