@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     multicast::{Asked, Multicast, Subject},
     protocol::{AppEvent, AppRequest, DaemonEvent},
+    tag::{Digest, Tag, TagKey, Word},
 };
 
 /// So long a daemon amid the tree waits for the answers of others.
@@ -39,9 +40,21 @@ pub struct Said {
     /// From 1 with each master.
     pub number: u64,
     pub event: DaemonEvent,
+    /// Of what goes up the tree.
+    pub tag: Option<Tag>,
 }
 
 impl Said {
+    /// Whether it was said by a daemon that has this key with its master.
+    #[must_use]
+    pub fn is_genuine(&self, key: &TagKey) -> bool {
+        self.tag.as_ref().is_some_and(|tag| key.confirms(&self.word(), tag))
+    }
+
+    fn word(&self) -> Word {
+        Word::Up { incarnation: self.incarnation, number: self.number, said: Digest::of(&self.event) }
+    }
+
     const fn subject(&self) -> Option<Subject> {
         match self.event {
             DaemonEvent::App { job, event: AppEvent::Exited } => Some(Subject::End(job)),
@@ -74,6 +87,8 @@ pub struct Saying {
     node: NodeId,
     incarnation: u64,
     last: u64,
+    /// Since the session has begun.
+    key: Option<TagKey>,
     /// What has been asked by the tree and is not answered.
     asked: BTreeSet<Subject>,
     unheard: BTreeMap<u64, (Instant, Said)>,
@@ -82,7 +97,17 @@ pub struct Saying {
 impl Saying {
     #[must_use]
     pub const fn new(node: NodeId, incarnation: u64) -> Self {
-        Self { node, incarnation, last: 0, asked: BTreeSet::new(), unheard: BTreeMap::new() }
+        Self { node, incarnation, last: 0, key: None, asked: BTreeSet::new(), unheard: BTreeMap::new() }
+    }
+
+    /// Of the session.
+    pub fn set_key(&mut self, key: TagKey) {
+        self.key = Some(key);
+    }
+
+    #[must_use]
+    pub const fn key(&self) -> Option<&TagKey> {
+        self.key.as_ref()
     }
 
     /// Another master is followed.
@@ -103,10 +128,12 @@ impl Saying {
             DaemonEvent::Primitive(_) => self.asked.remove(&Subject::GlobalMemory),
             _ => false,
         };
-        let said = Said { node: self.node, incarnation: self.incarnation, number: self.last, event };
-        if !is_by_tree {
+        let (node, incarnation, number) = (self.node, self.incarnation, self.last);
+        let mut said = Said { node, incarnation, number, event, tag: None };
+        let Some(key) = self.key.as_ref().filter(|_| is_by_tree) else {
             return Way::Session(said);
-        }
+        };
+        said.tag = Some(key.tag(&said.word()));
         self.unheard.insert(said.number, (now, said.clone()));
         Way::Tree(said)
     }

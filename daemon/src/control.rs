@@ -300,7 +300,8 @@ impl Control {
                 let inventory = self.inventory();
                 self.node.tell(DaemonEvent::Inventory(inventory));
             }
-            Request::NumbersFrom(number) => {
+            Request::NumbersFrom { number, key } => {
+                self.node.events.set_key(key);
                 self.asked.begin(number);
                 self.carry_out();
             }

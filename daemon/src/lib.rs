@@ -43,6 +43,7 @@ mod starter;
 mod strangers;
 pub mod survival;
 pub mod swap;
+pub mod tag;
 pub mod virtual_net;
 pub mod wire;
 

@@ -16,7 +16,10 @@ use coswitch_policies::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::AppRequest;
+use crate::{
+    protocol::AppRequest,
+    tag::{Digest, Tag, TagKey, Word},
+};
 
 /// What a daemon is asked in the order of its master's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +85,20 @@ pub struct Target {
     /// A later daemon of the node drops the request.
     pub incarnation: u64,
     pub number: u64,
+    tag: Tag,
+}
+
+/// A request that its master has not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forged;
+
+impl Target {
+    /// A daemon that has this key with its master.
+    #[must_use]
+    pub fn new(key: &TagKey, incarnation: u64, number: u64, asked: Digest) -> Self {
+        let tag = key.tag(&Word::Down { incarnation, number, asked });
+        Self { incarnation, number, tag }
+    }
 }
 
 impl Multicast {
@@ -103,10 +120,15 @@ impl Multicast {
         Self { generation, radix, nodes, failed, to: BTreeMap::new(), asked }
     }
 
-    /// The number that the request has for this daemon, if it is for it.
-    #[must_use]
-    pub fn number_for(&self, node: NodeId, incarnation: u64) -> Option<u64> {
-        self.to.get(&node).filter(|target| target.incarnation == incarnation).map(|target| target.number)
+    /// The number that the request has for this daemon, if it is for it. `key`: see [`TagKey`].
+    ///
+    /// # Errors
+    /// Where the request is not the master's.
+    pub fn number_for(&self, node: NodeId, incarnation: u64, key: &TagKey) -> Result<Option<u64>, Forged> {
+        let target = self.to.get(&node).filter(|target| target.incarnation == incarnation);
+        let Some(Target { number, tag, .. }) = target else { return Ok(None) };
+        let word = Word::Down { incarnation, number: *number, asked: Digest::of(&self.asked) };
+        if key.confirms(&word, tag) { Ok(Some(*number)) } else { Err(Forged) }
     }
 }
 
@@ -179,20 +201,28 @@ mod tests {
 
     #[test]
     fn a_part_names_its_own_subtree_alone() {
-        let target = |node| (NodeId(node), Target { incarnation: 9, number: u64::from(node) });
+        let key = TagKey::from([1; 32]);
+        let asked = Asked::App { job: JobId(0), request: AppRequest::Discard };
+        let digest = Digest::of(&asked);
+        let target = |node| (NodeId(node), Target::new(&key, 9, u64::from(node), digest));
         let whole = Multicast {
             generation: 1,
             radix: 2,
             nodes: 7,
             failed: BTreeSet::new(),
             to: [1, 2, 6].map(target).into(),
-            asked: Asked::App { job: JobId(0), request: AppRequest::Discard },
+            asked,
         };
         let parts = whole.parts_below(Place::Master);
         let named = parts.iter().map(|(next, part)| (next.0, part.to.keys().map(|node| node.0).collect()));
         assert_eq!(named.collect::<Vec<(u32, Vec<u32>)>>(), [(0, vec![2, 6]), (1, vec![1])]);
         assert_eq!(parts[0].1.parts_below(Place::Node(NodeId(0)))[0].0, NodeId(2));
-        assert_eq!(parts[1].1.number_for(NodeId(1), 9), Some(1));
-        assert_eq!(parts[1].1.number_for(NodeId(1), 8), None, "another daemon");
+        let (_, part) = &parts[1];
+        assert_eq!(part.number_for(NodeId(1), 9, &key), Ok(Some(1)));
+        assert_eq!(part.number_for(NodeId(1), 8, &key), Ok(None), "another daemon");
+        assert_eq!(part.number_for(NodeId(1), 9, &TagKey::from([2; 32])), Err(Forged), "another master");
+        let asked = Asked::App { job: JobId(1), request: AppRequest::Discard };
+        let changed = Multicast { asked, ..part.clone() };
+        assert_eq!(changed.number_for(NodeId(1), 9, &key), Err(Forged), "a daemon on the way has changed it");
     }
 }

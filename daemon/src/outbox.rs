@@ -11,6 +11,7 @@ use crate::{
     answers::{Said, Saying, Way},
     multicast::Subject,
     protocol::DaemonEvent,
+    tag::TagKey,
 };
 
 /// Goes to the session of the moment. Without one, events are dropped: a new master asks what the node
@@ -76,6 +77,15 @@ impl Outbox {
     /// See [`Saying::on_asked`].
     pub(crate) fn on_asked(&self, subject: Subject) {
         self.state().saying.on_asked(subject);
+    }
+
+    /// Of the session of the moment.
+    pub(crate) fn set_key(&self, key: TagKey) {
+        self.state().saying.set_key(key);
+    }
+
+    pub(crate) fn key(&self) -> Option<TagKey> {
+        self.state().saying.key().cloned()
     }
 
     /// The master has heard all up to this number.

@@ -24,10 +24,11 @@ pub use crate::{
     multicast::{Asked, Multicast},
     node_clock::{Boot, Reading},
     running::SliceUse,
+    tag::TagKey,
 };
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 26;
+pub const VERSION: u32 = 27;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -48,8 +49,9 @@ pub enum Request {
     /// application needs them. Said again where a node has another daemon than before: the link to the old
     /// one is dropped. Answered by [`DaemonEvent::Joined`].
     Join { members: Vec<Member> },
-    /// The requests with lower numbers are void, or were carried out: sent before the first one.
-    NumbersFrom(u64),
+    /// The requests with lower numbers are void, or were carried out: sent before the first one. What goes by
+    /// the tree is tagged with this key from now on.
+    NumbersFrom { number: u64, key: TagKey },
     Ask {
         /// By whatever way they come, requests are carried out in this order, each once.
         number: u64,

@@ -26,6 +26,7 @@ use coswitch_daemon::{
 use coswitch_policies::{Allowance, Epoch, JobId, NodeId, primitives::Operations};
 use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tracing::warn;
 
 pub use self::primitives::CompareAndWrite;
 use self::{outgoing::Outgoing, replace::Replacement};
@@ -480,7 +481,10 @@ impl Routing {
 
     /// The session with node `from` brings what its daemon says, or one that has it as its way up.
     fn on_said(&self, from: NodeId, said: Said) {
-        let Said { node, incarnation, number, event } = said;
+        if !self.outgoing().ways.is_genuine(from, &said) {
+            return warn!(%from, node = %said.node, "what it passes on was not said by that node's daemon");
+        }
+        let Said { node, incarnation, number, event, .. } = said;
         let events = {
             let inboxes = self.inboxes();
             let is_present =

@@ -17,8 +17,10 @@ use std::{
 };
 
 use coswitch_daemon::{
+    answers::Said,
     multicast::{InOrder, Multicast, Target},
     protocol::{AppRequest, Asked, DaemonEvent, Request},
+    tag::{Digest, TagKey},
 };
 use coswitch_policies::{
     NodeId,
@@ -37,6 +39,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 pub struct Ways {
     radix: u32,
     generation: u64,
+    /// Known to this master alone.
+    secret: TagKey,
     lines: BTreeMap<NodeId, Line>,
 }
 
@@ -101,8 +105,8 @@ impl Line {
 impl Ways {
     /// Of the master of this generation; see [`RADIX`].
     #[must_use]
-    pub const fn new(radix: u32, generation: u64) -> Self {
-        Self { radix, generation, lines: BTreeMap::new() }
+    pub const fn new(radix: u32, generation: u64, secret: TagKey) -> Self {
+        Self { radix, generation, secret, lines: BTreeMap::new() }
     }
 
     fn line(&mut self, node: NodeId) -> &mut Line {
@@ -112,10 +116,11 @@ impl Ways {
     /// A session with the daemon of a node begins: what is to be sent before anything that is numbered.
     #[must_use]
     pub fn begin(&mut self, node: NodeId) -> Request {
+        let key = self.secret.for_node(node);
         let line = self.line(node);
         let said = std::mem::take(&mut line.said);
         *line = Line { next: line.next, beat: line.beat, said, ..Line::default() };
-        Request::NumbersFrom(line.next)
+        Request::NumbersFrom { number: line.next, key }
     }
 
     /// The node has another daemon, which counts what it says anew.
@@ -123,6 +128,12 @@ impl Ways {
         let line = self.line(node);
         (line.beat, line.said) = (None, InOrder::default());
         line.said.begin(1);
+    }
+
+    /// Whether the daemon of the node has said this, whichever session has brought it.
+    #[must_use]
+    pub fn is_genuine(&self, from: NodeId, said: &Said) -> bool {
+        said.node == from || said.is_genuine(&self.secret.for_node(said.node))
     }
 
     /// The daemon of a node has said something, by whatever way; returns what can be read now, in order.
@@ -176,11 +187,12 @@ impl Ways {
         let passes = |node: &NodeId| self.lines.get(node).is_some_and(|line| line.passing().is_some());
         let failed: BTreeSet<NodeId> = (0..nodes).map(NodeId).filter(|node| !passes(node)).collect();
         let tree = Arc::new(ControlTree::new(self.radix, nodes, failed.clone()));
+        let (secret, digest) = (self.secret.clone(), Digest::of(asked));
         let target = |(node, incarnation): (&NodeId, &u64)| {
             let line = self.lines.get_mut(node).expect("it passes requests on");
             let (number, tree) = (line.number(), Arc::clone(&tree));
             line.unheard.insert(number, Unheard { sent: now, tree, asked: asked.clone() });
-            (*node, Target { incarnation: *incarnation, number })
+            (*node, Target::new(&secret.for_node(*node), *incarnation, number, digest))
         };
         let to = by_tree.iter().map(target).collect();
         let (generation, radix, asked) = (self.generation, self.radix, asked.clone());

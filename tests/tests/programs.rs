@@ -73,13 +73,12 @@ fn every_program_verifies_on_every_shape() {
     }
 }
 
-#[test]
-fn every_program_verifies_on_every_shape_while_it_is_switched() {
+fn switch_on(nodes: u32, ranks: &[u32]) {
     let mut seed = seed();
-    for (ranks, nodes) in SHAPES {
+    for ranks in ranks {
         run_on(nodes, |cluster| {
             // The run time depends on the machine: a program that ended before it could be parked runs again.
-            let mut specs: Vec<TestJob> = longer().into_iter().map(|spec| spec.on(ranks, nodes)).collect();
+            let mut specs: Vec<TestJob> = longer().into_iter().map(|spec| spec.on(*ranks, nodes)).collect();
             for _ in 0..ROUNDS {
                 Turns::new(cluster, &mut seed, Duration::from_millis(700)).run_all(specs);
                 specs = never_switched(cluster);
@@ -87,4 +86,19 @@ fn every_program_verifies_on_every_shape_while_it_is_switched() {
             assert!(specs.is_empty(), "never switched: {specs:?}");
         });
     }
+}
+
+#[test]
+fn every_program_verifies_on_one_node_while_it_is_switched() {
+    switch_on(1, &[1, 2, 4]);
+}
+
+#[test]
+fn every_program_verifies_on_two_nodes_while_it_is_switched() {
+    switch_on(2, &[2, 4]);
+}
+
+#[test]
+fn every_program_verifies_on_four_nodes_while_it_is_switched() {
+    switch_on(4, &[4]);
 }

@@ -15,20 +15,26 @@ fn answer() -> DaemonEvent {
 }
 
 fn said(node: u32, number: u64) -> Said {
-    Said { node: NodeId(node), incarnation: 1, number, event: answer() }
+    Said { node: NodeId(node), incarnation: 1, number, event: answer(), tag: None }
+}
+
+fn key() -> TagKey {
+    TagKey::from([1; 32])
+}
+
+/// In a session.
+fn saying() -> Saying {
+    let mut saying = Saying::new(NodeId(3), 1);
+    saying.set_key(key());
+    saying
 }
 
 /// A request to the first nodes of seven, by a tree of radix 2.
 fn request(nodes: impl IntoIterator<Item = u32>) -> Multicast {
-    let to = nodes.into_iter().map(|node| (NodeId(node), Target { incarnation: 1, number: 1 }));
-    Multicast {
-        generation: 1,
-        radix: 2,
-        nodes: 7,
-        failed: BTreeSet::new(),
-        to: to.collect(),
-        asked: Asked::App { job: JOB, request: AppRequest::Discard },
-    }
+    let asked = Asked::App { job: JOB, request: AppRequest::Discard };
+    let digest = Digest::of(&asked);
+    let to = nodes.into_iter().map(|node| (NodeId(node), Target::new(&key(), 1, 1, digest)));
+    Multicast { generation: 1, radix: 2, nodes: 7, failed: BTreeSet::new(), to: to.collect(), asked }
 }
 
 fn shown(onward: Option<Onward>) -> Option<(Place, Vec<u32>)> {
@@ -77,7 +83,7 @@ fn the_next_request_holds_no_answer_back() {
 #[test]
 fn an_answer_goes_by_the_tree_once_and_again_by_the_session_where_it_is_not_heard() {
     let now = Instant::now();
-    let mut saying = Saying::new(NodeId(3), 1);
+    let mut saying = saying();
     let is_by_tree = |saying: &mut Saying, event| matches!(saying.say(now, event), Way::Tree(_));
     assert!(!is_by_tree(&mut saying, answer()), "it was asked by its session");
     saying.on_asked(Subject::Job(JOB));
@@ -93,6 +99,22 @@ fn an_answer_goes_by_the_tree_once_and_again_by_the_session_where_it_is_not_hear
     assert!(is_by_tree(&mut saying, answer()));
     assert!(saying.on_heard(now + AGAIN_AFTER, 5).is_empty());
     assert!(saying.close().is_empty(), "the master has heard all");
+}
+
+#[test]
+fn an_answer_that_is_changed_on_its_way_is_not_genuine() {
+    let mut saying = saying();
+    saying.on_asked(Subject::Job(JOB));
+    let Way::Tree(said) = saying.say(Instant::now(), answer()) else { panic!("it was asked by the tree") };
+    assert!(said.is_genuine(&key()));
+    assert!(!said.is_genuine(&TagKey::from([2; 32])), "of another node");
+    let changed = [
+        Said { number: 2, ..said.clone() },
+        Said { incarnation: 2, ..said.clone() },
+        Said { event: DaemonEvent::App { job: JOB, event: AppEvent::Released }, ..said.clone() },
+        Said { tag: None, ..said },
+    ];
+    assert!(!changed.iter().any(|changed| changed.is_genuine(&key())));
 }
 
 fn launch(nodes: impl IntoIterator<Item = u32>) -> Multicast {
@@ -136,7 +158,7 @@ fn the_end_of_all_ranks_goes_up_as_one_report_however_late() {
     }
     assert_eq!(shown(inner.on_said(later, ended(3, 2))), Some((Place::Master, vec![2, 6, 0, 3])));
 
-    let mut saying = Saying::new(NodeId(3), 1);
+    let mut saying = saying();
     launch([3]).asked.subjects().for_each(|subject| saying.on_asked(subject));
     let event = ended(3, 1).event;
     assert!(matches!(saying.say(now, event.clone()), Way::Tree(_)));

@@ -3,10 +3,12 @@
 use std::{sync::atomic::Ordering, time::Instant};
 
 use coswitch_policies::{control_tree::Place, primitives};
+use tracing::warn;
 
 use super::Control;
 use crate::{
     answers::{Answers, Onward},
+    multicast::Forged,
     pass_on::Passed,
     protocol::{Asked, DaemonEvent, Multicast},
 };
@@ -53,12 +55,20 @@ impl Control {
     /// Passes the request on first, because the nodes below have a longer way.
     pub(super) fn on_multicast(&mut self, multicast: Multicast) {
         let own = self.node.config.node;
+        // A session that has just begun has not said its key yet: it says again what this one is asked.
+        let Some(key) = self.node.events.key() else { return };
+        let number = match multicast.number_for(own, self.node.incarnation, &key) {
+            Ok(number) => number,
+            Err(Forged) => {
+                return warn!("a request that was passed on is not the head node's: it is dropped");
+            }
+        };
         for (next, part) in multicast.parts_below(Place::Node(own)) {
             self.node.pass_on(next, Passed::Down(Box::new(part)));
         }
         let before = self.gathering.on_request(&multicast);
         self.send_on(before);
-        if let Some(number) = multicast.number_for(own, self.node.incarnation) {
+        if let Some(number) = number {
             for subject in multicast.asked.subjects() {
                 self.node.events.on_asked(subject);
             }

@@ -387,12 +387,24 @@ impl AppChannels {
         self.port_of(header).ok()?.lease_chunk().map(Incoming::Leased)
     }
 
+    /// A node sends what its own ranks have sent, and no more than it has credit for.
+    fn examine(&mut self, from: NodeId, header: &Header) -> Result<(), String> {
+        if self.placement.get(header.src as usize) != Some(&from) {
+            return Err(format!("{from} sends a record of rank {}, which is not there", header.src));
+        }
+        match self.channels.get_mut(&from).is_some_and(|channel| channel.on_received(header)) {
+            true => Ok(()),
+            false => Err(format!("{from} sends more than it has credit for")),
+        }
+    }
+
     pub(crate) fn on_small_record(
         &mut self,
         from: NodeId,
         header: Header,
         payload: &[u8],
     ) -> Result<(), String> {
+        self.examine(from, &header)?;
         let delivered = self.may_pass(from)
             && self.port_of(&header)?.try_deliver(&header, payload).map_err(|error| error.to_string())?;
         if delivered {
@@ -410,6 +422,7 @@ impl AppChannels {
         header: Header,
         payload: Incoming,
     ) -> Result<(), String> {
+        self.examine(from, &header)?;
         let record = Waiting::now(header, payload);
         let refused = if self.may_pass(from) {
             self.deliver(record).map_err(|error| match error {

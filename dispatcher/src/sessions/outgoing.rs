@@ -9,6 +9,7 @@ use std::{
 use coswitch_daemon::{
     node_clock::{Boot, Reading},
     protocol::{Asked, Member, Request},
+    tag::TagKey,
 };
 use coswitch_policies::{
     NodeId,
@@ -35,7 +36,8 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub(super) fn new(generation: u64) -> Self {
-        let (ways, operations) = (Ways::new(RADIX, generation), Operations::new(generation));
+        let ways = Ways::new(RADIX, generation, TagKey::random());
+        let operations = Operations::new(generation);
         let (watch, boot, over) = (Watch::default(), Boot::own(), Arc::default());
         Self { requests: BTreeMap::new(), ways, operations, watch, generation, boot, over }
     }

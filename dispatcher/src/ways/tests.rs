@@ -21,12 +21,21 @@ fn list(nodes: impl IntoIterator<Item = u32>) -> Vec<NodeId> {
     nodes.into_iter().map(NodeId).collect()
 }
 
+fn secret() -> TagKey {
+    TagKey::from([7; 32])
+}
+
+/// As the daemon of the node reads it, in its first incarnation.
+fn number_for(multicast: &Multicast, node: NodeId) -> Option<u64> {
+    multicast.number_for(node, 1, &secret().for_node(node)).expect("its master has asked it")
+}
+
 /// All daemons pass on, in their first incarnation.
 fn ways(radix: u32, nodes: u32) -> Ways {
-    let mut ways = Ways::new(radix, 1);
+    let mut ways = Ways::new(radix, 1, secret());
     for node in list(0..nodes) {
         ways.listen(node);
-        assert!(matches!(ways.begin(node), Request::NumbersFrom(1)));
+        assert!(matches!(ways.begin(node), Request::NumbersFrom { number: 1, .. }));
         ways.open(node, 1);
     }
     ways
@@ -43,8 +52,8 @@ fn few_are_asked_one_by_one_and_many_by_the_tree() {
     assert_eq!(shape(&ways.send(now, &list([3, 6]), &asked(0))), [(3, false), (6, false)]);
     assert_eq!(shape(&ways.send(now, &list(0..7), &asked(1))), [(0, true), (1, true)]);
     let Request::PassOn(part) = &ways.send(now, &list(0..7), &asked(2))[0].1 else { panic!() };
-    assert_eq!(part.number_for(NodeId(6), 1), Some(3), "numbers count both ways");
-    assert_eq!(part.number_for(NodeId(2), 1), Some(2));
+    assert_eq!(number_for(part, NodeId(6)), Some(3), "numbers count both ways");
+    assert_eq!(number_for(part, NodeId(2)), Some(2));
 }
 
 #[test]
@@ -85,7 +94,7 @@ fn a_daemon_that_ends_is_asked_all_by_its_session_and_the_next_one_counts_on() {
     let (now, mut ways) = (Instant::now(), ways(1, 2));
     let _ = ways.send(now, &list(0..2), &asked(0));
     assert_eq!(shape(&ways.close(NodeId(1))), [(1, false)]);
-    assert!(matches!(ways.begin(NodeId(1)), Request::NumbersFrom(2)));
+    assert!(matches!(ways.begin(NodeId(1)), Request::NumbersFrom { number: 2, .. }));
     let later = ways.send(now, &list(0..2), &asked(1));
     assert_eq!(shape(&later), [(0, false), (1, false)], "one node that passes on is no tree");
     ways.open(NodeId(1), 2);
@@ -211,7 +220,7 @@ struct Cluster {
 
 impl Cluster {
     fn new(radix: u32, nodes: u32) -> Self {
-        let mut ways = Ways::new(radix, 1);
+        let mut ways = Ways::new(radix, 1, secret());
         let begin = |node| {
             let session = VecDeque::from([ways.begin(node)]);
             ways.open(node, 1);
@@ -228,7 +237,7 @@ impl Cluster {
     fn hears(&mut self, node: u32, request: Request) {
         let daemon = &mut self.daemons[node as usize];
         match request {
-            Request::NumbersFrom(number) => daemon.order.begin(number),
+            Request::NumbersFrom { number, .. } => daemon.order.begin(number),
             Request::Ask { number, asked } => daemon.order.push(number, asked),
             Request::PassOn(multicast) => return self.takes(NodeId(node), *multicast),
             other => unreachable!("{other:?}"),
@@ -238,7 +247,7 @@ impl Cluster {
 
     fn takes(&mut self, node: NodeId, multicast: Multicast) {
         self.passed.extend(multicast.parts_below(Place::Node(node)));
-        if let Some(number) = multicast.number_for(node, 1) {
+        if let Some(number) = number_for(&multicast, node) {
             self.daemons[node.0 as usize].order.push(number, multicast.asked);
             self.carry_out(node.0);
         }
@@ -363,7 +372,7 @@ proptest! {
             let tree = ControlTree::new(radix, nodes, BTreeSet::new());
             prop_assert!(part.to.keys().all(|target| tree.passes(node, *target)));
             prop_assert!(!part.to.is_empty());
-            reached.extend(part.number_for(node, 1).map(|_| node));
+            reached.extend(number_for(&part, node).map(|_| node));
             let parts = part.parts_below(Place::Node(node)).into_iter();
             on_the_way.extend(parts.map(|(next, part)| (next, Request::PassOn(Box::new(part)))));
         }

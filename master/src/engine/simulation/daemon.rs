@@ -125,7 +125,8 @@ impl Daemon {
                     .tell(ctx, DaemonEvent::Inventory(Inventory { held, released, copies: Vec::new() }));
             }
             Request::Join { members } => self.on_join(ctx, &members),
-            Request::NumbersFrom(number) => {
+            Request::NumbersFrom { number, key } => {
+                self.machine.saying.set_key(key);
                 self.asked.begin(number);
                 self.carry_out(ctx);
             }

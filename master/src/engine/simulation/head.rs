@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use coswitch_daemon::protocol::{Inventory, Request};
+use coswitch_daemon::{
+    protocol::{Inventory, Request},
+    tag::TagKey,
+};
 use coswitch_dispatcher::{
     app::{self, Adoption, App},
     protocol::{LaunchSpec, NodeEvent, Report},
@@ -124,7 +127,7 @@ impl Head {
         self.master = Some(Master {
             generation,
             wires: BTreeMap::new(),
-            ways: Ways::new(ctx.plan.radix, generation),
+            ways: Ways::new(ctx.plan.radix, generation, TagKey::from([generation as u8; 32])),
             watch: Watch::default(),
             rows: None,
             common: None,

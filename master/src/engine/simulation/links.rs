@@ -171,11 +171,14 @@ impl Daemon {
     }
 
     pub(super) fn on_multicast(&mut self, ctx: &mut Context, multicast: Multicast) {
+        let Some(key) = self.machine.saying.key() else { return };
+        let number = multicast.number_for(self.node, self.life, key);
+        let number = number.expect("no daemon of the simulation forges anything");
         for (next, part) in multicast.parts_below(tree::Place::Node(self.node)) {
             self.machine.pass_on(ctx, next, Message::PassedOn(Box::new(part)));
         }
         self.machine.on_multicast(ctx, &multicast);
-        if let Some(number) = multicast.number_for(self.node, self.life) {
+        if let Some(number) = number {
             for subject in multicast.asked.subjects() {
                 self.machine.saying.on_asked(subject);
             }

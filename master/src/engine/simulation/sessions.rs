@@ -264,7 +264,8 @@ impl Head {
     /// The session with node `from` brings what its daemon says, or one that has it as its way up.
     fn on_said(&mut self, ctx: &mut Context, from: NodeId, said: Said) {
         let Some(master) = &mut self.master else { return };
-        let Said { node, incarnation, number, event } = said;
+        assert!(master.ways.is_genuine(from, &said), "no daemon of the simulation forges anything");
+        let Said { node, incarnation, number, event, .. } = said;
         if master.members.get(&node) != Some(&incarnation) || node != from && master.lost.contains_key(&node)
         {
             return;
