@@ -47,4 +47,6 @@ pub mod tag;
 pub mod virtual_net;
 pub mod wire;
 
+pub use coswitch_launcher::panics;
+
 pub use coswitch_ckpt::private;

@@ -21,9 +21,10 @@ use std::{
 
 use anyhow::Context;
 use coswitch_daemon::{cgroup::Hierarchies, handover, home, node, process::Process, serve, survival};
-use coswitch_launcher::limits;
+use coswitch_launcher::{limits, panics};
 
 fn main() -> ExitCode {
+    panics::end_the_process();
     coswitch_ckpt::private::restrict_umask();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -8,11 +8,13 @@ use std::{
 use clap::Parser;
 use coswitch::cli::Arguments;
 use coswitch_ckpt::private::restrict_umask;
+use coswitch_daemon::panics;
 use coswitch_heap as _;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 fn main() -> ExitCode {
+    panics::end_the_process();
     // Journals and images hold what jobs have in memory. The ranks get the user's umask back.
     let user_umask = restrict_umask();
     let arguments = Arguments::parse();

@@ -32,6 +32,7 @@ pub mod bait {
     }
 }
 pub mod limits;
+pub mod panics;
 pub mod pmi;
 pub mod protocol;
 mod spec;

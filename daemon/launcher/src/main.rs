@@ -8,13 +8,14 @@ mod starter;
 
 use std::process::ExitCode;
 
-use coswitch_launcher::limits;
+use coswitch_launcher::{limits, panics};
 use nix::sys::stat::{Mode, umask};
 
 /// Nobody else may read what this program creates. The ranks have the umask of their specification.
 const UMASK: Mode = Mode::S_IRWXG.union(Mode::S_IRWXO);
 
 fn main() -> ExitCode {
+    panics::end_the_process();
     umask(UMASK);
     if let Err(error) = limits::lower() {
         eprintln!("failed to go back to the usual limits: {error}");

@@ -126,7 +126,13 @@ impl Memory for Arc<Stage> {
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(model);
+    let orders = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = std::sync::Arc::clone(&orders);
+    builder.check(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        model();
+    });
+    eprintln!("{} orders", orders.load(std::sync::atomic::Ordering::Relaxed));
 }
 
 /// Does it until it succeeds, asleep where it does not.

@@ -38,6 +38,7 @@ use std::{
     num::NonZeroUsize,
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use coswitch_policies::{
@@ -45,10 +46,13 @@ use coswitch_policies::{
     local::{ByKind, Excerpt, Technique, explicit::Slices},
 };
 use coswitch_ring::{Bell, Segment};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 use self::shell::Shell;
 use crate::{cgroup::JobCgroup, running::Running};
+
+/// For the thread to answer, which looks at its commands every millisecond.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// See the module. Without a technique it does nothing.
 pub struct Scheduling(Option<Thread>);
@@ -151,14 +155,15 @@ impl Scheduling {
     pub(crate) async fn count(&self, job: JobId) -> Option<ByKind> {
         let (answer, counted) = oneshot::channel();
         self.tell(Command::Count(job, answer));
-        counted.await.ok().filter(|counted| *counted != ByKind::default())
+        let counted = timeout(ANSWER_LIMIT, counted).await.ok()?.ok();
+        counted.filter(|counted| *counted != ByKind::default())
     }
 
     /// What was seen and decided in the last part of a job's stay. None without a technique.
     pub(crate) async fn draw(&self, job: JobId) -> Option<Excerpt> {
         let (answer, drawn) = oneshot::channel();
         self.tell(Command::Draw(job, answer));
-        drawn.await.ok()
+        timeout(ANSWER_LIMIT, drawn).await.ok()?.ok()
     }
 
     /// The processes of a job have ended, or are about to leave memory.
