@@ -3,7 +3,6 @@
 
 use crate::command;
 use crate::setup;
-use crate::suites;
 use crate::test::PROFILE;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
@@ -35,7 +34,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         command::show(&mut workspace.build(PROFILE), BUILD_LIMIT).context("the build failed")?;
     }
     let (test, variable): (&[&str], _) = match args.live {
-        true => (&["-p", suites::PACKAGE, "--test", "soak", "--"], "COSWITCH_SOAK_LIVE"),
+        // All packages, as they were built: for one alone, cargo would compile what it needs again.
+        true => (&["--workspace", "--test", "soak", "--"], "COSWITCH_SOAK_LIVE"),
         false => (&["-p", "coswitch", "--lib", "--", TEST, "--exact"], "COSWITCH_SOAK"),
     };
     let mut cargo = workspace.cargo(&["test", "--profile", PROFILE]);

@@ -12,6 +12,7 @@ mod hierarchies;
 mod job;
 mod memory;
 mod node;
+mod placements;
 mod stopper;
 mod swapping;
 
@@ -19,5 +20,5 @@ pub use files::CgroupError;
 pub use hierarchies::Hierarchies;
 pub use job::JobCgroup;
 pub use node::NodeCgroup;
-pub(crate) use stopper::Stopper;
+pub(crate) use stopper::{Stopper, Used};
 pub(crate) use swapping::Patience;

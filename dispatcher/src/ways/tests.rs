@@ -1,6 +1,10 @@
 use std::collections::VecDeque;
 
-use coswitch_daemon::multicast::InOrder;
+use coswitch_daemon::{
+    answers::{Saying, Way},
+    multicast::{InOrder, Subject},
+    protocol::AppEvent,
+};
 use coswitch_policies::JobId;
 use proptest::prelude::*;
 
@@ -99,6 +103,21 @@ fn a_daemon_that_ends_is_asked_all_by_its_session_and_the_next_one_counts_on() {
     assert_eq!(shape(&later), [(0, false), (1, false)], "one node that passes on is no tree");
     ways.open(NodeId(1), 2);
     assert_eq!(shape(&ways.send(now, &list(0..2), &asked(2))), [(0, true)]);
+}
+
+#[test]
+fn what_another_daemon_brings_counts_only_as_it_was_said() {
+    let ways = ways(2, 3);
+    let mut saying = Saying::new(NodeId(2), 1);
+    saying.set_key(secret().for_node(NodeId(2)));
+    saying.on_asked(Subject::Job(JOB));
+    let event = DaemonEvent::App { job: JOB, event: AppEvent::Discarded };
+    let Way::Tree(said) = saying.say(Instant::now(), event) else { panic!("it was asked by the tree") };
+    assert!(ways.is_genuine(NodeId(0), &said));
+    let forged = Said { number: 2, ..said.clone() };
+    assert!(!ways.is_genuine(NodeId(0), &forged));
+    assert!(!ways.is_genuine(NodeId(0), &Said { node: NodeId(1), ..said }), "of another node");
+    assert!(ways.is_genuine(NodeId(2), &forged), "by its own session");
 }
 
 #[test]
