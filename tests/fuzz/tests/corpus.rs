@@ -1,12 +1,17 @@
 //! Every input that was ever kept, and random changes of them, on all targets.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use coswitch_fuzz::{TARGETS, Target, corpus};
 use coswitch_sim::Seed;
 
-/// Changes of each input. Guided runs try millions: `cargo xtask fuzz`.
-const CHANGES: u32 = 200;
+/// For each target. Guided runs go further: `cargo xtask fuzz`.
+const TIME: Duration = Duration::from_secs(10);
 
 fn survives(target: &Target, bytes: &[u8]) {
     let read = catch_unwind(AssertUnwindSafe(|| (target.read)(bytes)));
@@ -35,6 +40,23 @@ fn changed(bytes: &[u8], other: &[u8], random: &mut Seed) -> Vec<u8> {
     result
 }
 
+/// All inputs, and then changes of them for as long; how many were tried.
+fn search(target: &Target, mut random: Seed) -> u64 {
+    let inputs = corpus(target);
+    assert!(!inputs.is_empty(), "{}", target.name);
+    inputs.iter().for_each(|bytes| survives(target, bytes));
+    let began = Instant::now();
+    let mut tried = inputs.len() as u64;
+    while began.elapsed() < TIME {
+        for (index, bytes) in inputs.iter().enumerate() {
+            let other = &inputs[(index + 1) % inputs.len()];
+            survives(target, &changed(bytes, other, &mut random));
+        }
+        tried += inputs.len() as u64;
+    }
+    tried
+}
+
 #[test]
 fn every_target_survives_its_corpus_and_changes_of_it() {
     let seed = match std::env::var("COSWITCH_SEED") {
@@ -42,16 +64,15 @@ fn every_target_survives_its_corpus_and_changes_of_it() {
         Err(_) => u64::from(std::process::id()),
     };
     eprintln!("repeat with COSWITCH_SEED={seed}");
-    let mut random = Seed::new(seed);
-    for target in &TARGETS {
-        let inputs = corpus(target);
-        assert!(!inputs.is_empty(), "{}", target.name);
-        for (index, bytes) in inputs.iter().enumerate() {
-            survives(target, bytes);
-            for _ in 0..CHANGES {
-                let other = &inputs[(index + 1) % inputs.len()];
-                survives(target, &changed(bytes, other, &mut random));
-            }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(target) = TARGETS.get(next.fetch_add(1, Ordering::Relaxed)) {
+            eprintln!("{}: {} inputs", target.name, search(target, Seed::new(seed)));
         }
-    }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().for_each(|worker| worker.join().expect("each target survives"));
+    });
 }
