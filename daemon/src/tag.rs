@@ -27,7 +27,7 @@ pub struct TagKey([u8; KEY_BYTES]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tag([u8; 32]);
 
-/// The SHA-256 of a message: it is found once, whoever the message is for.
+/// The SHA-256 of a message. The master computes it once for all receivers of the message.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Digest([u8; 32]);
 

@@ -221,7 +221,7 @@ fn no_process_runs_in_the_place_of_this_criu() {
     try_criu(&criu, &parts::installation().launcher).expect("it is closed");
 }
 
-/// There, the session and the descriptors of whoever starts it are of other namespaces.
+/// Whoever starts `doctor` in a container has its session outside, and a file from outside may be open.
 #[test]
 fn a_criu_is_tried_in_a_container_too() {
     let mut doctor = Command::new("unshare");

@@ -15,10 +15,8 @@ const CASES: &str = "4";
 /// Tests that need no MPI program: those cannot load what AddressSanitizer needs.
 const ALONE: [&str; 9] =
     ["--lib", "--test", "ports", "--test", "hostile", "-p", "coswitch-provider", "-p", "coswitch-ring"];
-/// Some leases are forgotten on purpose.
-const OF_MIRI: &str = "-Zmiri-disable-isolation -Zmiri-ignore-leaks";
-/// The same, and bus errors are part of what is tested.
-const OF_ADDRESS: &str = "handle_sigbus=0:detect_leaks=0";
+/// Bus errors are part of what is tested, and some leases are forgotten on purpose.
+const OPTIONS: &str = "handle_sigbus=0:detect_leaks=0";
 
 pub(crate) fn run(args: &setup::Args) -> Result<()> {
     let workspace = Workspace::new(args)?;
@@ -27,13 +25,13 @@ pub(crate) fn run(args: &setup::Args) -> Result<()> {
     command::show(&mut install, LIMIT).context("there is no nightly compiler")?;
 
     let mut miri = nightly(&workspace, &["miri", "test", "-p", "coswitch-ring"], "miri");
-    miri.env("MIRIFLAGS", OF_MIRI).env("PROPTEST_CASES", CASES);
+    miri.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", CASES);
     command::show(&mut miri, LIMIT).context("Miri has found something")?;
 
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     // Build scripts and macros are built without it only where a target is named.
     let mut address = nightly(&workspace, &["test", "--target", &triple], "sanitize");
-    address.args(ALONE).env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", OF_ADDRESS);
+    address.args(ALONE).env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", OPTIONS);
     command::show(&mut address, LIMIT).context("AddressSanitizer has found something")
 }
 

@@ -12,7 +12,6 @@ mod hierarchies;
 mod job;
 mod memory;
 mod node;
-mod placements;
 mod stopper;
 mod swapping;
 
@@ -20,5 +19,5 @@ pub use files::CgroupError;
 pub use hierarchies::Hierarchies;
 pub use job::JobCgroup;
 pub use node::NodeCgroup;
-pub(crate) use stopper::{Stopper, Used};
+pub(crate) use stopper::Stopper;
 pub(crate) use swapping::Patience;

@@ -55,7 +55,7 @@ impl Control {
     /// Passes the request on first, because the nodes below have a longer way.
     pub(super) fn on_multicast(&mut self, multicast: Multicast) {
         let own = self.node.config.node;
-        // A session that has just begun has not said its key yet: it says again what this one is asked.
+        // Before the master has sent the key of this session, it sends the request again by the session.
         let Some(key) = self.node.events.key() else { return };
         let number = match multicast.number_for(own, self.node.incarnation, &key) {
             Ok(number) => number,

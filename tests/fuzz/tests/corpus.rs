@@ -10,7 +10,9 @@ use std::{
 use coswitch_fuzz::{TARGETS, Target, corpus};
 use coswitch_sim::Seed;
 
-/// For each target. Guided runs go further: `cargo xtask fuzz`.
+/// Changes of each input, at least.
+const CHANGES: u64 = 200;
+/// The time for each target, at least. Guided runs go further: `cargo xtask fuzz`.
 const TIME: Duration = Duration::from_secs(10);
 
 fn survives(target: &Target, bytes: &[u8]) {
@@ -40,21 +42,21 @@ fn changed(bytes: &[u8], other: &[u8], random: &mut Seed) -> Vec<u8> {
     result
 }
 
-/// All inputs, and then changes of them for as long; how many were tried.
+/// Tries all inputs and then changes of them. Returns how many were tried.
 fn search(target: &Target, mut random: Seed) -> u64 {
     let inputs = corpus(target);
     assert!(!inputs.is_empty(), "{}", target.name);
     inputs.iter().for_each(|bytes| survives(target, bytes));
     let began = Instant::now();
-    let mut tried = inputs.len() as u64;
-    while began.elapsed() < TIME {
+    let mut changes = 0;
+    while changes < CHANGES || began.elapsed() < TIME {
         for (index, bytes) in inputs.iter().enumerate() {
             let other = &inputs[(index + 1) % inputs.len()];
             survives(target, &changed(bytes, other, &mut random));
         }
-        tried += inputs.len() as u64;
+        changes += 1;
     }
-    tried
+    (1 + changes) * inputs.len() as u64
 }
 
 #[test]
