@@ -28,6 +28,11 @@ use crate::{
 
 /// So long a daemon amid the tree waits for the answers of others.
 pub const WINDOW: Duration = Duration::from_millis(2);
+/// How many answers a daemon amid the tree waits for. Only a daemon that an attacker controls invents requests
+/// until these are too many: answers to the oldest ones go by the sessions then.
+pub const OPEN_MAX: usize = 1 << 22;
+/// A request takes as much memory as so many answers that are waited for.
+const REQUEST: usize = 32;
 /// The time that an answer may take through the tree.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -175,10 +180,16 @@ pub struct Gathering {
     node: NodeId,
     /// By the last request about each subject.
     waiting: BTreeMap<Subject, Waiting>,
+    requests: u64,
+    /// The keys of `waiting`, behind the numbers of the requests.
+    by_age: BTreeSet<(u64, Subject)>,
+    /// The answers that are waited for, and [`REQUEST`] for each key.
+    open: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Waiting {
+    request: u64,
     up: Place,
     /// Nodes at and below this one that have not answered.
     open: BTreeSet<NodeId>,
@@ -192,7 +203,7 @@ pub type Onward = (Place, Vec<Said>);
 impl Gathering {
     #[must_use]
     pub const fn new(node: NodeId) -> Self {
-        Self { node, waiting: BTreeMap::new() }
+        Self { node, waiting: BTreeMap::new(), requests: 0, by_age: BTreeSet::new(), open: 0 }
     }
 
     /// A request has come, and its parts go on. Returns answers to the request before.
@@ -200,14 +211,23 @@ impl Gathering {
         let tree = ControlTree::new(request.radix, request.nodes, request.failed.clone());
         let up = tree.parent(self.node);
         let open: BTreeSet<NodeId> = request.to.keys().copied().collect();
-        let wait = |subject| {
-            let waiting = Waiting { up, open: open.clone(), said: Vec::new(), due: None };
-            self.waiting.insert(subject, waiting)
-        };
-        let mut before: Vec<Waiting> = request.asked.subjects().filter_map(wait).collect();
+        self.requests += 1;
+        let mut before = Vec::new();
+        for subject in request.asked.subjects() {
+            before.extend(self.forget(subject));
+            self.open += REQUEST + open.len();
+            self.by_age.insert((self.requests, subject));
+            let (request, open) = (self.requests, open.clone());
+            self.waiting.insert(subject, Waiting { request, up, open, said: Vec::new(), due: None });
+        }
         // Nodes whose ranks have been ended for it say no more that they have ended.
         if let Asked::App { job, request: AppRequest::Release { .. } } = request.asked {
-            before.extend(self.waiting.remove(&Subject::End(job)));
+            before.extend(self.forget(Subject::End(job)));
+        }
+        while self.open > OPEN_MAX
+            && let Some((_, oldest)) = self.by_age.first().copied()
+        {
+            before.extend(self.forget(oldest));
         }
         combined(before.into_iter().map(|before| (before.up, before.said)))
     }
@@ -224,14 +244,20 @@ impl Gathering {
         let Some((subject, waiting)) = waiting else {
             return Some((Place::Master, vec![said]));
         };
-        waiting.open.remove(&said.node);
+        self.open -= usize::from(waiting.open.remove(&said.node));
         waiting.said.push(said);
         if waiting.open.is_empty() {
-            let Waiting { up, said, .. } = self.waiting.remove(&subject)?;
-            return Some((up, said));
+            return self.forget(subject).map(|waiting| (waiting.up, waiting.said));
         }
         waiting.due.get_or_insert(now + WINDOW);
         None
+    }
+
+    fn forget(&mut self, subject: Subject) -> Option<Waiting> {
+        let forgotten = self.waiting.remove(&subject)?;
+        self.by_age.remove(&(forgotten.request, subject));
+        self.open -= REQUEST + forgotten.open.len();
+        Some(forgotten)
     }
 
     /// When to call [`Gathering::on_due`].

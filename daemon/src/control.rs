@@ -15,7 +15,10 @@ use anyhow::{Context, bail};
 use coswitch_policies::{Epoch, JobId, primitives};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    sync::{
+        OwnedSemaphorePermit,
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    },
     task::JoinHandle,
     time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
@@ -29,7 +32,7 @@ use crate::{
     memory_news::MemoryNews,
     multicast::{Asked, InOrder},
     node,
-    pass_on::Passed,
+    pass_on::{Passed, Room},
     plane::{Command, PlaneEvent},
     protocol::{
         AppEvent, AppRequest, DaemonEvent, Failure, Held, Holding, Inventory, Member, MemoryUse, Request,
@@ -104,6 +107,8 @@ pub(crate) struct Control {
     every: Arc<AtomicU32>,
     /// Answers on their way up the tree.
     gathering: Gathering,
+    /// The room of those of other daemons that went on since the master was heard last.
+    on_their_way: Vec<Arc<OwnedSemaphorePermit>>,
     /// Of the primitives. It outlives a master, but not the daemon.
     global: primitives::Memory,
     program: Option<programs::Program>,
@@ -138,6 +143,7 @@ impl Control {
             heard: Arc::default(),
             every: Arc::default(),
             gathering,
+            on_their_way: Vec::new(),
             global: primitives::Memory::default(),
             program: None,
             written: unbounded_channel().0,
@@ -166,7 +172,7 @@ impl Control {
         &mut self,
         mut masters: UnboundedReceiver<Master>,
         mut plane: UnboundedReceiver<PlaneEvent>,
-        (mut passed_on, mut said): (UnboundedReceiver<Passed>, UnboundedReceiver<Said>),
+        (mut passed_on, mut said): (UnboundedReceiver<(Passed, Room)>, UnboundedReceiver<Said>),
         mut starter: JoinHandle<()>,
         mut accepting: JoinHandle<()>,
     ) -> anyhow::Result<Ending> {
@@ -222,6 +228,7 @@ impl Control {
                     self.generation = master.generation;
                     (self.asked, self.heard, self.every) = (InOrder::default(), master.heard, master.every);
                     self.gathering = Gathering::new(self.node.config.node);
+                    self.on_their_way.clear();
                     self.memory.forget();
                     self.load = None;
                     (requests, self.carried) = (master.requests, Some(master.carried));
@@ -309,13 +316,14 @@ impl Control {
                 self.asked.push(number, asked);
                 self.carry_out();
             }
-            Request::PassOn(multicast) => self.on_multicast(*multicast),
+            Request::PassOn(multicast) => self.on_multicast(*multicast, None),
             Request::Allow { allowance } => {
                 let exceeded = self.node.guard.allow(allowance);
                 self.node.tell(DaemonEvent::Allowed { exceeded });
             }
             Request::Examine { program } => self.examine(program),
             Request::Alive { heard, clock, every } => {
+                self.on_their_way.clear();
                 self.node.events.on_heard(heard);
                 self.node.slices.on_reading(&clock);
                 self.on_rate(every);

@@ -14,12 +14,12 @@ use tracing::warn;
 
 use crate::{
     app::NodeServices,
+    connections::{Connections, OfPeers, STRANGERS_MAX},
     copies,
     handover::{self, Kept},
     pass_on,
     plane::connect::{self, Accepted, LinkError},
     session::SessionThread,
-    strangers::Strangers,
 };
 
 /// For descriptors to become free, or whatever else the kernel lacks.
@@ -70,16 +70,16 @@ pub(crate) fn accept_links(node: &Arc<NodeServices>, listener: StdListener) -> a
     let (own, rules) = (node.link_end(), node.config.links);
     let server = node.config.identity.server()?;
     let node = Arc::downgrade(node);
-    let strangers = Strangers::default();
+    let (strangers, of_peers) = (Connections::new(STRANGERS_MAX), OfPeers::default());
     let accept = move || {
         for stream in listener.incoming() {
             let begun = stream.and_then(|stream| {
                 let stranger = strangers.add(&stream)?;
-                let (node, server) = (node.clone(), Arc::clone(&server));
+                let (node, server, of_peers) = (node.clone(), Arc::clone(&server), of_peers.clone());
                 let meet = move || {
                     let accepted = connect::accept_any(stream, own, rules, &server);
                     drop(stranger);
-                    serve(&node, accepted);
+                    serve(&node, accepted, &of_peers);
                 };
                 thread::Builder::new().name("link".into()).spawn(meet)
             });
@@ -94,9 +94,12 @@ pub(crate) fn accept_links(node: &Arc<NodeServices>, listener: StdListener) -> a
 }
 
 /// Uses a connection for what it was made for, as long as that takes.
-fn serve(node: &Weak<NodeServices>, accepted: Result<Accepted, LinkError>) {
-    let accepted = accepted.map_err(|error| error.to_string());
-    let served = accepted.and_then(|accepted| match (accepted, node.upgrade()) {
+fn serve(node: &Weak<NodeServices>, accepted: Result<Accepted, LinkError>, of_peers: &OfPeers) {
+    let accepted = accepted.map_err(|error| error.to_string()).and_then(|accepted| {
+        let counted = of_peers.add(&accepted).map_err(|error| error.to_string())?;
+        Ok((accepted, counted))
+    });
+    let served = accepted.and_then(|(accepted, _counted)| match (accepted, node.upgrade()) {
         (_, None) => Ok(()),
         (Accepted::Link(connection), Some(node)) => node.add_link(connection),
         (Accepted::Copies(peer, tls), Some(node)) => copies::serve(&node, peer, *tls),

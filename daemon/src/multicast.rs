@@ -21,6 +21,12 @@ use crate::{
     tag::{Digest, Tag, TagKey, Word},
 };
 
+/// A longer chain of nodes is no way of a master: who seeks a node takes as many steps as the chain has nodes.
+const CHAIN_MAX: u32 = 1024;
+/// How far ahead of the next item another one is kept. A sender that has not heard of an earlier one says it
+/// again long before.
+const AHEAD_MAX: u64 = 1 << 16;
+
 /// What a daemon is asked in the order of its master's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
@@ -88,7 +94,7 @@ pub struct Target {
     tag: Tag,
 }
 
-/// A request that its master has not asked.
+/// A request that the master has not asked, or not by a way that masters use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 
@@ -125,6 +131,9 @@ impl Multicast {
     /// # Errors
     /// Where the request is not the master's.
     pub fn number_for(&self, node: NodeId, incarnation: u64, key: &TagKey) -> Result<Option<u64>, Forged> {
+        if self.radix < 2 && self.nodes > CHAIN_MAX {
+            return Err(Forged);
+        }
         let target = self.to.get(&node).filter(|target| target.incarnation == incarnation);
         let Some(Target { number, tag, .. }) = target else { return Ok(None) };
         let word = Word::Down { incarnation, number: *number, asked: Digest::of(&self.asked) };
@@ -154,9 +163,13 @@ impl<T> InOrder<T> {
         self.waiting = self.waiting.split_off(&next);
     }
 
-    /// Takes an item, unless it has come before.
+    /// Takes an item, unless it has come before, or too early.
     pub fn push(&mut self, number: u64, item: T) {
-        if self.next.is_none_or(|next| number >= next) {
+        let is_near = match self.next {
+            Some(next) => (next..next.saturating_add(AHEAD_MAX)).contains(&number),
+            None => (self.waiting.len() as u64) < AHEAD_MAX,
+        };
+        if is_near {
             self.waiting.entry(number).or_insert(item);
         }
     }
@@ -200,6 +213,18 @@ mod tests {
     }
 
     #[test]
+    fn items_that_are_far_ahead_fill_no_memory() {
+        let mut order = InOrder::default();
+        (0..2 * AHEAD_MAX).for_each(|number| order.push(2 * number, 'x'));
+        assert_eq!(order.waiting.len() as u64, AHEAD_MAX, "before the beginning");
+        order.begin(1);
+        (1..=2 * AHEAD_MAX).rev().for_each(|number| order.push(number, 'x'));
+        let taken = std::iter::from_fn(|| order.pop()).count() as u64;
+        assert_eq!(taken, AHEAD_MAX);
+        assert_eq!(order.heard(), AHEAD_MAX, "the rest is said again");
+    }
+
+    #[test]
     fn a_part_names_its_own_subtree_alone() {
         let key = TagKey::from([1; 32]);
         let asked = Asked::App { job: JobId(0), request: AppRequest::Discard };
@@ -224,5 +249,7 @@ mod tests {
         let asked = Asked::App { job: JobId(1), request: AppRequest::Discard };
         let changed = Multicast { asked, ..part.clone() };
         assert_eq!(changed.number_for(NodeId(1), 9, &key), Err(Forged), "a daemon on the way has changed it");
+        let chain = Multicast { radix: 1, nodes: u32::MAX, ..part.clone() };
+        assert_eq!(chain.number_for(NodeId(1), 9, &key), Err(Forged), "no master sends on such a way");
     }
 }

@@ -5,6 +5,8 @@
 //! and in TLS under the cluster's authority ([`crate::plane::connect`]). Control keeps away from data: it has
 //! a thread and a connection of its own. What is lost on the way is sent again by the sessions
 //! ([`crate::multicast`], [`crate::answers`]), and the master hears of a daemon that cannot be reached.
+//!
+//! Another daemon may be an attacker's: what comes from it and is not passed on yet has limited [room](ROOM).
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +23,10 @@ use anyhow::{Context, ensure};
 use coswitch_policies::NodeId;
 use rustls::{ServerConnection, StreamOwned};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{
+    OwnedSemaphorePermit, Semaphore,
+    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+};
 use tracing::warn;
 
 use crate::{
@@ -42,6 +47,8 @@ use crate::{
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// For another daemon to take what is passed on to it.
 const SILENCE: Duration = Duration::from_secs(5);
+/// The bytes that have come by one connection and are not passed on yet. What finds no room is dropped.
+pub(crate) const ROOM: usize = 2 * wire::FRAME_BYTES_MAX;
 
 /// What one daemon passes on to another one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,20 +57,23 @@ pub(crate) enum Passed {
     Up(Answers),
 }
 
+/// The room that a message takes, as long as anybody has this. What this daemon or its master says takes none.
+pub(crate) type Room = Option<Arc<OwnedSemaphorePermit>>;
+
 /// The daemons next to this one in the tree, and what comes from them.
 pub(crate) struct PassingOn {
     next: Mutex<BTreeMap<NodeId, Next>>,
-    come: UnboundedSender<Passed>,
+    come: UnboundedSender<(Passed, Room)>,
 }
 
 struct Next {
     incarnation: u64,
-    queue: Sender<Passed>,
+    queue: Sender<(Passed, Room)>,
 }
 
 impl PassingOn {
     /// Also returns what other daemons pass on to this one.
-    pub(crate) fn new() -> (Self, UnboundedReceiver<Passed>) {
+    pub(crate) fn new() -> (Self, UnboundedReceiver<(Passed, Room)>) {
         let (come, passed_on) = unbounded_channel();
         (Self { next: Mutex::default(), come }, passed_on)
     }
@@ -71,17 +81,17 @@ impl PassingOn {
 
 impl NodeServices {
     /// Gives a message to the thread that writes to the daemon of node `to`, without waiting for it.
-    pub(crate) fn pass_on(self: &Arc<Self>, to: NodeId, message: Passed) {
+    pub(crate) fn pass_on(self: &Arc<Self>, to: NodeId, message: Passed, room: Room) {
         // Where this daemon does not know the node, the sessions carry the message.
         let Some(member) = self.links.member(to) else { return };
         let mut next = self.passing.next.lock().unwrap_or_else(PoisonError::into_inner);
         let present = next.get(&to).filter(|next| next.incarnation == member.incarnation);
         let message = match present {
-            Some(next) => match next.queue.send(message) {
+            Some(next) => match next.queue.send((message, room)) {
                 Ok(()) => return,
                 Err(unsent) => unsent.0,
             },
-            None => message,
+            None => (message, room),
         };
         let (queue, passing) = channel();
         let _ = queue.send(message);
@@ -105,7 +115,12 @@ impl NodeServices {
 }
 
 /// Writes messages to the daemon `to` until its node has another daemon.
-fn carry(identity: &Identity, own: LinkEnd, to: Member, passing: &Receiver<Passed>) -> anyhow::Result<()> {
+fn carry(
+    identity: &Identity,
+    own: LinkEnd,
+    to: Member,
+    passing: &Receiver<(Passed, Room)>,
+) -> anyhow::Result<()> {
     let client = identity.client()?;
     let connected = connect::connect_for(REQUESTS, (to.node, to.data), own, &client, CONNECT_LIMIT, SILENCE);
     let (found, mut tls) = connected.context("failed to reach it")?;
@@ -115,7 +130,7 @@ fn carry(identity: &Identity, own: LinkEnd, to: Member, passing: &Receiver<Passe
         to.data,
         found.node
     );
-    while let Ok(message) = passing.recv() {
+    while let Ok((message, _room)) = passing.recv() {
         wire::write_blocking(&mut tls, &message)?;
     }
     Ok(())
@@ -134,10 +149,43 @@ pub(crate) fn serve(
     let come = node.passing.come.clone();
     drop(node);
     let ended = |error| format!("{} passes nothing on any more: {error}", from.node);
-    while let Some(message) = wire::read_blocking(&mut tls).map_err(ended)? {
-        if come.send(message).is_err() {
+    let room = Arc::new(Semaphore::new(ROOM));
+    let mut dropped = 0_u64;
+    while let Some((message, bytes)) = wire::read_measured(&mut tls).map_err(ended)? {
+        let Some(taken) = take_room(&room, bytes) else {
+            dropped += 1;
+            if dropped.is_power_of_two() {
+                warn!(from = %from.node, dropped, "more than can be passed on: it is dropped");
+            }
+            continue;
+        };
+        if come.send((message, Some(Arc::new(taken)))).is_err() {
             break;
         }
     }
     Ok(())
+}
+
+/// Counts a message of so many bytes.
+fn take_room(room: &Arc<Semaphore>, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    let bytes = u32::try_from(size_of::<Passed>() + bytes).ok()?;
+    Arc::clone(room).try_acquire_many_owned(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_is_dropped_until_some_has_been_passed_on_to_all() {
+        let room = Arc::new(Semaphore::new(ROOM));
+        let largest = Arc::new(take_room(&room, wire::FRAME_BYTES_MAX).unwrap());
+        assert!(take_room(&room, wire::FRAME_BYTES_MAX).is_none());
+        assert!(take_room(&room, wire::FRAME_BYTES_MAX / 2).is_some(), "a smaller one finds room");
+        let to_another_daemon = Arc::clone(&largest);
+        drop(largest);
+        assert!(take_room(&room, wire::FRAME_BYTES_MAX).is_none());
+        drop(to_another_daemon);
+        assert!(take_room(&room, wire::FRAME_BYTES_MAX).is_some());
+    }
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CSWC");
 /// Large enough for the PMI exchange of ten thousand ranks; no valid frame is larger.
-const FRAME_BYTES_MAX: usize = 64 << 20;
+pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Error)]
 pub enum WireError {
@@ -60,6 +60,13 @@ pub async fn read<T: DeserializeOwned>(from: &mut (impl AsyncRead + Unpin)) -> R
 
 /// The same on a thread that may wait.
 pub(crate) fn read_blocking<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, WireError> {
+    Ok(read_measured(from)?.map(|(message, _)| message))
+}
+
+/// The same, and how many bytes the message took.
+pub(crate) fn read_measured<T: DeserializeOwned>(
+    from: &mut impl Read,
+) -> Result<Option<(T, usize)>, WireError> {
     let mut head = [0; 8];
     match from.read_exact(&mut head) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -67,7 +74,7 @@ pub(crate) fn read_blocking<T: DeserializeOwned>(from: &mut impl Read) -> Result
     };
     let mut body = vec![0; length_of(head)?];
     from.read_exact(&mut body)?;
-    Ok(Some(postcard::from_bytes(&body)?))
+    Ok(Some((postcard::from_bytes(&body)?, body.len())))
 }
 
 fn length_of(head: [u8; 8]) -> Result<usize, WireError> {

@@ -176,3 +176,35 @@ fn a_job_that_is_released_is_not_waited_for() {
     assert_eq!(before.len(), 1, "what was said goes on");
     assert_eq!(shown(inner.on_said(now, ended(0, 1))), Some((Place::Master, vec![0])), "by itself");
 }
+
+#[test]
+fn invented_requests_fill_no_memory_and_what_was_said_goes_on() {
+    let now = Instant::now();
+    let of = |job| Asked::App { job: JobId(job), request: AppRequest::Discard };
+    let mut inner = Gathering::new(NodeId(0));
+    assert!(inner.on_request(&request([2, 3])).is_empty());
+    assert_eq!(shown(inner.on_said(now, said(3, 1))), None);
+    let invented = Multicast { nodes: 1 << 16, ..request(1..1 << 16) };
+    let mut went_on = Vec::new();
+    for job in 100..100 + 2 * (OPEN_MAX >> 16) as u32 {
+        went_on.extend(inner.on_request(&Multicast { asked: of(job), ..invented.clone() }));
+        assert!(inner.open <= OPEN_MAX);
+    }
+    assert_eq!(went_on.len(), 1, "the answer to the only genuine one");
+    assert_eq!(shown(went_on.pop()), Some((Place::Master, vec![3])));
+    assert_eq!(shown(inner.on_said(now, said(2, 1))), Some((Place::Master, vec![2])), "by itself");
+    let kept: Vec<u32> = inner
+        .waiting
+        .keys()
+        .map(|subject| match subject {
+            Subject::Job(job) => job.0,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(kept, (100 + 2 * 64 - kept.len() as u32..100 + 2 * 64).collect::<Vec<_>>(), "the latest");
+    assert_eq!(kept.len(), 63);
+    for job in kept {
+        inner.on_request(&Multicast { asked: of(job), ..request([2]) });
+    }
+    assert_eq!((inner.open, inner.by_age.len()), (63 * (REQUEST + 1), 63), "counted anew");
+}

@@ -9,24 +9,25 @@ use super::Control;
 use crate::{
     answers::{Answers, Onward},
     multicast::Forged,
-    pass_on::Passed,
+    pass_on::{Passed, Room},
     protocol::{Asked, DaemonEvent, Multicast},
 };
 
 impl Control {
     /// What another daemon has passed on. Only the master that is followed, and heard, is obeyed, and answers
     /// to another one go nowhere: what is dropped here comes again by a session.
-    pub(super) fn on_passed_on(&mut self, passed: Passed) {
+    pub(super) fn on_passed_on(&mut self, (passed, room): (Passed, Room)) {
         let (is_followed, own) = (self.following.is_followed(), self.generation);
         match passed {
             Passed::Down(multicast) if is_followed && multicast.generation == own => {
                 if !self.following.is_silent() {
-                    self.on_multicast(*multicast);
+                    self.on_multicast(*multicast, room);
                 }
             }
             Passed::Up(Answers { generation, said }) if is_followed && generation == own => {
                 let onward = self.gathering.on_answers(Instant::now(), said);
                 self.send_on(onward);
+                self.on_their_way.extend(room);
             }
             Passed::Down(_) | Passed::Up(_) => {}
         }
@@ -46,14 +47,14 @@ impl Control {
             match place {
                 Place::Master => self.node.events.pass(said),
                 Place::Node(up) => {
-                    self.node.pass_on(up, Passed::Up(Answers { generation: self.generation, said }));
+                    self.node.pass_on(up, Passed::Up(Answers { generation: self.generation, said }), None);
                 }
             }
         }
     }
 
     /// Passes the request on first, because the nodes below have a longer way.
-    pub(super) fn on_multicast(&mut self, multicast: Multicast) {
+    pub(super) fn on_multicast(&mut self, multicast: Multicast, room: Room) {
         let own = self.node.config.node;
         // Before the master has sent the key of this session, it sends the request again by the session.
         let Some(key) = self.node.events.key() else { return };
@@ -64,7 +65,7 @@ impl Control {
             }
         };
         for (next, part) in multicast.parts_below(Place::Node(own)) {
-            self.node.pass_on(next, Passed::Down(Box::new(part)));
+            self.node.pass_on(next, Passed::Down(Box::new(part)), room.clone());
         }
         let before = self.gathering.on_request(&multicast);
         self.send_on(before);

@@ -30,9 +30,9 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use tracing::{debug, warn};
 
 use crate::{
+    connections::STRANGERS_MAX,
     pki::{self, Holder, Identity, PkiError},
     protocol::{DaemonEvent, HEARTBEAT, Request, VERSION},
-    strangers::STRANGERS_MAX,
     wire::{self, WireError},
 };
 use rules::{Hearing, Lull};
