@@ -15,6 +15,15 @@ pub fn size(text: &str, name: &str) -> Option<Bytes> {
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| Bytes(kib << 10))
 }
 
+/// The state of a thread in `/proc/ID/stat`, such as [`WANTS_PROCESSOR`].
+pub(crate) fn state(stat: &str) -> Option<char> {
+    // The name of the program is in brackets, and may hold any character.
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// On a processor, or waiting for one.
+pub(crate) const WANTS_PROCESSOR: char = 'R';
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,6 +33,12 @@ mod tests {
         let stat = "total_swap 7\nswap 40\npgmajfault 3\n";
         assert_eq!((counter(stat, "swap"), counter(stat, "pgmajfault")), (Some(40), Some(3)));
         assert_eq!(counter(stat, "pgmajfaul"), None);
+    }
+
+    #[test]
+    fn a_state_is_found_after_any_name() {
+        assert_eq!(state("7 (a) b) S 1 7 7 0 -1"), Some('S'));
+        assert_eq!(state("7 (a R 1"), None);
     }
 
     #[test]

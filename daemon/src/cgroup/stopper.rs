@@ -2,13 +2,14 @@
 
 use std::{
     fs::File,
+    io::{Read, Seek},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use super::files::{CgroupError, open};
-use crate::proc_text::counter;
+use crate::proc_text::{WANTS_PROCESSOR, counter, state};
 
 pub(super) const FREEZE: &str = "cgroup.freeze";
 
@@ -19,14 +20,25 @@ pub(crate) struct Stopper {
     freeze: File,
     events: File,
     times: File,
+    threads: File,
+    /// The threads when they were looked at last, each on a line, and the stat file of each.
+    listed: String,
+    stats: Vec<File>,
 }
 
 impl Stopper {
     pub(super) fn open(group: &Path) -> Result<Self, CgroupError> {
         let freeze = open(&group.join(FREEZE), File::options().write(true))?;
         let readable = |name: &str| open(&group.join(name), File::options().read(true));
-        let (events, times) = (readable("cgroup.events")?, readable("cpu.stat")?);
-        Ok(Self { group: group.to_path_buf(), freeze, events, times })
+        Ok(Self {
+            group: group.to_path_buf(),
+            freeze,
+            events: readable("cgroup.events")?,
+            times: readable("cpu.stat")?,
+            threads: readable("cgroup.threads")?,
+            listed: String::new(),
+            stats: Vec::new(),
+        })
     }
 
     /// Begins to stop the processes.
@@ -44,8 +56,26 @@ impl Stopper {
 
     /// Whether all of the processes have stopped. Asking in a loop finds that out within microseconds; the
     /// kernel announces changes of `cgroup.events` at most once in 10 ms.
-    pub(crate) fn has_stopped(&self) -> bool {
-        read(&self.events).is_none_or(|text| text.lines().any(|line| line == "frozen 1"))
+    ///
+    /// To the kernel a thread is frozen a few steps before it leaves its processor; one that was let run and has
+    /// not come to it is so all the time, and needs a processor to stop again.
+    pub(crate) fn has_stopped(&mut self) -> bool {
+        let is_frozen = read(&self.events).is_none_or(|text| text.lines().any(|line| line == "frozen 1"));
+        is_frozen && !self.wants_processor()
+    }
+
+    /// Whether any thread is on a processor, or waits for one.
+    fn wants_processor(&mut self) -> bool {
+        let mut threads = String::new();
+        if self.threads.rewind().and_then(|()| self.threads.read_to_string(&mut threads)).is_err() {
+            return false;
+        }
+        if threads != self.listed {
+            let stat = |thread| File::open(format!("/proc/{thread}/stat")).ok();
+            self.stats = threads.lines().filter_map(stat).collect();
+            self.listed = threads;
+        }
+        self.stats.iter().any(|stat| read(stat).is_some_and(|text| state(&text) == Some(WANTS_PROCESSOR)))
     }
 
     pub(crate) fn has_processes(&self) -> bool {
@@ -63,4 +93,63 @@ fn read(file: &File) -> Option<String> {
     let mut text = [0; 256];
     let length = file.read_at(&mut text, 0).ok()?;
     Some(String::from_utf8_lossy(&text[..length]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        process::{self, Command, Stdio},
+        thread,
+        time::Instant,
+    };
+
+    use super::super::{Hierarchies, NodeCgroup, files};
+    use super::*;
+
+    /// Others keep all processors busy, so that some are stopped again before they have one.
+    #[test]
+    fn what_has_stopped_uses_no_processor_however_shortly_it_was_let_run() {
+        let name = format!("stopper-test-{}", process::id());
+        let node = NodeCgroup::create(Hierarchies::find().unwrap(), &name, None).unwrap();
+        let group = node.job("job").unwrap();
+        let computes = || {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap()
+        };
+        let processors = crate::processors::allowed().unwrap().len();
+        let mut others: Vec<_> = (0..2 * processors).map(|_| computes()).collect();
+        let mut own: Vec<_> = (0..2).map(|_| computes()).collect();
+        for (process, file) in
+            own.iter().flat_map(|own| group.procs().into_iter().map(move |file| (own, file)))
+        {
+            files::write(&file, &process.id().to_string()).unwrap();
+        }
+        let mut stopper = group.stopper().unwrap();
+        let mut rounds = |count: u64| {
+            let mut ran = 0;
+            for round in 0..count {
+                let before = stopper.processor_time()?;
+                stopper.let_run().ok()?;
+                thread::sleep(Duration::from_millis(round % 8));
+                stopper.stop().ok()?;
+                let began = Instant::now();
+                while !stopper.has_stopped() && began.elapsed() < Duration::from_secs(10) {
+                    thread::sleep(Duration::from_micros(20));
+                }
+                let used = stopper.processor_time()?;
+                thread::sleep(Duration::from_millis(2));
+                ran += u32::from(used > before);
+                if stopper.processor_time()? != used {
+                    return Some(Err(round));
+                }
+            }
+            Some(Ok(ran))
+        };
+        let ran = rounds(200);
+        others.iter_mut().chain(&mut own).for_each(|process| process.kill().unwrap());
+        group.thaw().unwrap();
+        others.iter_mut().chain(&mut own).for_each(|process| assert!(!process.wait().unwrap().success()));
+        NodeCgroup::destroy(&Hierarchies::find().unwrap(), &name, Duration::from_secs(10)).unwrap();
+        assert!(matches!(ran, Some(Ok(1..))), "{ran:?}");
+    }
 }

@@ -12,13 +12,12 @@ use super::{
     measure::Meter,
     weight::{Group, Weight},
 };
+use crate::proc_text::{WANTS_PROCESSOR, state};
 
 /// A rank that uses MPI does so after this time.
 pub(super) const BEGINS_WITHIN: Duration = Duration::from_secs(1);
 /// Further processes of a node are left to the kernel: each costs a look every millisecond.
 pub(super) const COUNT_MAX: usize = 64;
-/// The states of a process that wants a processor, or has one, in `/proc/PID/stat`.
-const WANTS_PROCESSOR: &str = "R";
 
 /// See the module.
 #[derive(Debug)]
@@ -66,13 +65,10 @@ impl LocalTask {
     }
 
     /// `None` where it has ended, which a zombie has too.
-    fn state(&self) -> Option<String> {
+    fn state(&self) -> Option<char> {
         let mut text = [0; 128];
         let length = self.stat.read_at(&mut text, 0).ok()?;
-        let text = String::from_utf8_lossy(&text[..length]);
-        // The name of the program is in brackets, and may hold any character.
-        let state = text.rsplit_once(')')?.1.split_whitespace().next()?;
-        (!["Z", "X"].contains(&state)).then(|| state.to_owned())
+        state(&String::from_utf8_lossy(&text[..length])).filter(|state| !['Z', 'X'].contains(state))
     }
 
     /// Sets the weight of its first thread. False where it has ended.
