@@ -17,6 +17,8 @@ mod trial;
 
 use crate::command;
 use crate::setup::{self, apt};
+use crate::suites;
+use crate::test;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -36,8 +38,11 @@ pub(crate) struct Args {
     /// Install the packages in a copy of this machine's file system and remove them again.
     #[arg(long)]
     test: bool,
+    /// Run the suites of the whole with the programs of the release, beside which they are put.
+    #[arg(long)]
+    suites: bool,
     /// Make no release: do with the programs that a profile has built, such as `ci`, what CI does.
-    #[arg(long, value_name = "PROFILE", conflicts_with = "test")]
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["test", "suites"])]
     only_test: Option<String>,
 }
 
@@ -67,6 +72,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let made = pack(&workspace, &release, &programs, &workspace.target().join("package"))?;
     if args.test {
         trial::run(&workspace, &made)?;
+    }
+    if args.suites {
+        let workspace = test::prepare(&args.setup)?;
+        suites::run_beside(&workspace, &test::build(&workspace)?, &programs)?;
     }
     for package in &made {
         eprintln!("{}  {}", setup::pins::sha256(package)?, package.display());

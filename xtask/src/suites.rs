@@ -5,10 +5,12 @@
 //! what a machine has once, run alone at the end.
 
 use crate::command;
+use crate::test::PROFILE;
 use crate::workspace::Workspace;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +29,9 @@ const LONG: [&str; 2] = ["switching", "programs"];
 const ALONE: [&str; 9] =
     ["local", "memory", "pageout", "paired", "queues", "replay", "slices", "survive", "takeover"];
 
+/// What suites use of their own build and find beside themselves.
+const THEIR_OWN: [&str; 2] = ["coswitch-conformance", "libcoswitch_faulty.so"];
+
 /// A suite, and its program.
 #[derive(Debug)]
 struct Suite {
@@ -39,7 +44,27 @@ type Failure = (String, String);
 
 /// Runs the suites that `messages` of cargo name, all of them whatever fails.
 pub(crate) fn run(workspace: &Workspace, messages: &str) -> Result<()> {
+    run_suites(workspace, messages.lines().filter_map(of_message).collect())
+}
+
+/// The same beside the `programs` of another build, which the suites find and try then.
+pub(crate) fn run_beside(workspace: &Workspace, messages: &str, programs: &Path) -> Result<()> {
+    let own = workspace.target().join(PROFILE);
+    THEIR_OWN.iter().try_for_each(|name| put(&own.join(name), &programs.join(name)))?;
     let mut suites: Vec<Suite> = messages.lines().filter_map(of_message).collect();
+    for Suite { name, program } in &mut suites {
+        let beside = programs.join(format!("suite-{name}"));
+        put(program, &beside)?;
+        *program = beside;
+    }
+    run_suites(workspace, suites)
+}
+
+fn put(file: &Path, at: &Path) -> Result<()> {
+    fs::copy(file, at).map(drop).with_context(|| format!("cannot copy {}", file.display()))
+}
+
+fn run_suites(workspace: &Workspace, mut suites: Vec<Suite>) -> Result<()> {
     suites.sort_by(|one, other| one.name.cmp(&other.name));
     for name in WAITING.iter().chain(&LONG).chain(&ALONE) {
         ensure!(suites.iter().any(|suite| suite.name == *name), "no suite is called {name}");

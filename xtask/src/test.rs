@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Of the root `Cargo.toml`; `cargo xtask check` uses it too.
 pub(crate) const PROFILE: &str = "ci";
-const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Options of `cargo xtask test`.
@@ -28,13 +28,19 @@ pub(crate) struct Args {
     rest: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
-    setup::run(&args.setup)?;
-    setup::for_tests(&args.setup)?;
-    let workspace = Workspace::new(&args.setup)?;
-    conformance::ensure_sample(&args.setup.prefix, workspace.root())?;
+/// What tests need beside a build.
+pub(crate) fn prepare(setup: &setup::Args) -> Result<Workspace> {
+    setup::run(setup)?;
+    setup::for_tests(setup)?;
+    let workspace = Workspace::new(setup)?;
+    conformance::ensure_sample(&setup.prefix, workspace.root())?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;
+    Ok(workspace)
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let workspace = prepare(&args.setup)?;
     match args.rest.is_empty() {
         true => all(&workspace),
         false => {
@@ -48,16 +54,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// The tests of each crate for itself, the packages, and then the suites of the whole. All of them run
 /// whatever fails.
 fn all(workspace: &Workspace) -> Result<()> {
-    // Programs and tests at once: tests ask dependencies for more, and these would be compiled twice.
-    let mut build = workspace.build(PROFILE);
-    build.args(["--lib", "--bins", "--tests", "--message-format=json-render-diagnostics"]);
-    let messages = command::stdout(&mut build, BUILD_LIMIT).context("the build failed")?;
+    let messages = build(workspace)?;
     let mut test = workspace.cargo(&["test", "--profile", PROFILE, "--no-fail-fast", "--workspace"]);
     let tested = command::show(test.args(["--exclude", suites::PACKAGE]), LIMIT).context("tests failed");
     let explored = models(workspace).context("a model of shared memory failed");
     let packed = package::test(workspace, PROFILE).context("the packages are not as they should be");
     let ended = suites::run(workspace, &messages);
     tested.and(explored).and(packed).and(ended)
+}
+
+/// Programs and tests at once: tests ask dependencies for more, and these would be compiled twice. Returns what
+/// cargo says of it.
+pub(crate) fn build(workspace: &Workspace) -> Result<String> {
+    let mut build = workspace.build(PROFILE);
+    build.args(["--lib", "--bins", "--tests", "--message-format=json-render-diagnostics"]);
+    command::stdout(&mut build, BUILD_LIMIT).context("the build failed")
 }
 
 /// Every order in which threads may see what lies in shared memory: `daemon/ring/src/models.rs`.
