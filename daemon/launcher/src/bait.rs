@@ -120,11 +120,22 @@ mod x86_64 {
         unsafe { mmap_anonymous(Some(address), length, all, flags) }.ok()
     }
 
-    /// Where the kernel looks for this thread's sequence: the C library has registered that.
+    /// Where the kernel looks for this thread's sequence: the C library has registered that. An older one has
+    /// not, and none of these variables; a static program has no `dlsym` to ask.
     fn own_sequence() -> Option<*mut u64> {
-        // SAFETY: the names are strings, and `dlsym` may be called at any time.
-        let find = |name: &std::ffi::CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        let (offset, size) = (find(c"__rseq_offset").cast::<isize>(), find(c"__rseq_size").cast::<u32>());
+        let (offset, size): (*const isize, *const u32);
+        // SAFETY: it only takes addresses, which are zero where nothing defines the names.
+        unsafe {
+            asm!(
+                ".weak __rseq_offset",
+                ".weak __rseq_size",
+                "mov {}, [rip + __rseq_offset@GOTPCREL]",
+                "mov {}, [rip + __rseq_size@GOTPCREL]",
+                out(reg) offset,
+                out(reg) size,
+                options(nostack, readonly),
+            );
+        }
         if offset.is_null() || size.is_null() {
             return None;
         }
