@@ -19,12 +19,22 @@ pub enum Act {
     Full,
     /// Half of the bytes are written. Calls that write nothing are as they are.
     Short,
+    /// It takes 0.2 s longer.
+    Slow,
     /// The program is killed before it.
     Kill,
 }
 
 /// All that are faults.
-pub const FAULTS: [Act; 4] = [Act::Broken, Act::Full, Act::Short, Act::Kill];
+pub const FAULTS: [Act; 5] = [Act::Broken, Act::Full, Act::Short, Act::Slow, Act::Kill];
+
+impl Act {
+    /// Whether the program is to go on as if nothing had happened.
+    #[must_use]
+    pub const fn is_harmless(self) -> bool {
+        matches!(self, Self::Short | Self::Slow)
+    }
+}
 
 /// A fault of a program, once, whatever the number of its processes.
 #[derive(Clone, Debug)]
@@ -80,6 +90,7 @@ impl fmt::Display for Act {
             Self::Broken => "broken",
             Self::Full => "full",
             Self::Short => "short",
+            Self::Slow => "slow",
             Self::Kill => "kill",
         })
     }

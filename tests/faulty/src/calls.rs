@@ -9,7 +9,7 @@ use std::{
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
-use crate::{Act, plan};
+use crate::{Act, SLOW, plan};
 
 /// Enters the kernel. As the C library's function of that name.
 macro_rules! kernel {
@@ -19,13 +19,17 @@ macro_rules! kernel {
     };
 }
 
-/// Fails, or is killed, where the plan says so. In that case: `true` where half of the bytes are to be
+/// Fails, waits, or is killed, where the plan says so. In that case: `true` where half of the bytes are to be
 /// written.
 macro_rules! count {
     ($name:literal, $place:expr) => {
         match next($name, $place) {
             Act::List => false,
             Act::Short => true,
+            Act::Slow => {
+                std::thread::sleep(SLOW);
+                false
+            }
             Act::Broken => return failed(libc::EIO) as _,
             Act::Full => return failed(libc::ENOSPC) as _,
             Act::Kill => {

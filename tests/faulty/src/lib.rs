@@ -1,5 +1,5 @@
 //! `libcoswitch_faulty.so`, which tests load into a program: one of its calls that change files in a place
-//! fails, is cut short, or is the last one before the program is killed.
+//! fails, is cut short, takes long, or is the last one before the program is killed.
 //!
 //! The dynamic linker finds the functions of this library before those of the C library ([`calls`]). Each
 //! counts where it concerns the place, and enters the kernel itself. What tests ask for is in the environment
@@ -21,7 +21,11 @@ use std::{
         OnceLock,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
+
+/// Of a disk that others keep busy.
+pub(crate) const SLOW: Duration = Duration::from_millis(200);
 
 /// What happens at the chosen call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,6 +38,8 @@ enum Act {
     Full,
     /// Half of the bytes are written. Calls that write nothing are as they are.
     Short,
+    /// It takes [`SLOW`] longer.
+    Slow,
     /// The program is killed before it.
     Kill,
 }
@@ -79,6 +85,7 @@ impl Plan {
             "broken" => Act::Broken,
             "full" => Act::Full,
             "short" => Act::Short,
+            "slow" => Act::Slow,
             "kill" => Act::Kill,
             _ => Act::List,
         };
