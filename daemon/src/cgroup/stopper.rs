@@ -57,8 +57,8 @@ impl Stopper {
     /// Whether all of the processes have stopped. Asking in a loop finds that out within microseconds; the
     /// kernel announces changes of `cgroup.events` at most once in 10 ms.
     ///
-    /// To the kernel a thread is frozen a few steps before it leaves its processor; one that was let run and has
-    /// not come to it is so all the time, and needs a processor to stop again.
+    /// To the kernel a thread is frozen a few steps before it leaves its processor; one that was let run and
+    /// has not come to it is so all the time, and needs a processor to stop again.
     pub(crate) fn has_stopped(&mut self) -> bool {
         let is_frozen = read(&self.events).is_none_or(|text| text.lines().any(|line| line == "frozen 1"));
         is_frozen && !self.wants_processor()
