@@ -28,8 +28,8 @@ use crate::{
 
 /// So long a daemon amid the tree waits for the answers of others.
 pub const WINDOW: Duration = Duration::from_millis(2);
-/// How many answers a daemon amid the tree waits for. Only a daemon that an attacker controls invents requests
-/// until these are too many: answers to the oldest ones go by the sessions then.
+/// How many answers a daemon amid the tree waits for. Only a daemon that an attacker controls invents
+/// requests until these are too many: answers to the oldest ones go by the sessions then.
 pub const OPEN_MAX: usize = 1 << 22;
 /// A request takes as much memory as so many answers that are waited for.
 const REQUEST: usize = 32;

@@ -1,9 +1,9 @@
 //! Limits of the connections that others make to this daemon.
 //!
 //! Each has a thread and two descriptors until it is given up. So there are a few of a kind at a time: for a
-//! new one the oldest is closed. Of strangers, because anybody who reaches the port can connect: a daemon says
-//! who it is within milliseconds, and the oldest one is none, or has failed. Of one other daemon, because an
-//! attacker may control it.
+//! new one the oldest is closed. Of strangers, because anybody who reaches the port can connect: a daemon
+//! says who it is within milliseconds, and the oldest one is none, or has failed. Of one other daemon,
+//! because an attacker may control it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -77,7 +77,7 @@ impl Connections {
 pub(crate) struct OfPeers(Arc<Mutex<BTreeMap<NodeId, [Connections; 2]>>>);
 
 impl OfPeers {
-    /// Counts one that has said who it is; `None` where it is a link, of which a daemon has one to each other.
+    /// Counts one that has said who it is; `None` where it is a link, of which there is one to each daemon.
     ///
     /// # Errors
     /// Where there is no descriptor for it.

@@ -21,7 +21,7 @@ use crate::{
     tag::{Digest, Tag, TagKey, Word},
 };
 
-/// A longer chain of nodes is no way of a master: who seeks a node takes as many steps as the chain has nodes.
+/// A longer chain of nodes is no way of a master: who seeks a node takes as many steps as there are.
 const CHAIN_MAX: u32 = 1024;
 /// How far ahead of the next item another one is kept. A sender that has not heard of an earlier one says it
 /// again long before.

@@ -57,7 +57,8 @@ pub(crate) enum Passed {
     Up(Answers),
 }
 
-/// The room that a message takes, as long as anybody has this. What this daemon or its master says takes none.
+/// The room that a message takes, as long as anybody has this. What this daemon or its master says takes
+/// none.
 pub(crate) type Room = Option<Arc<OwnedSemaphorePermit>>;
 
 /// The daemons next to this one in the tree, and what comes from them.

@@ -63,8 +63,8 @@ fn all(workspace: &Workspace) -> Result<()> {
     tested.and(explored).and(packed).and(ended)
 }
 
-/// Programs and tests at once: tests ask dependencies for more, and these would be compiled twice. Returns what
-/// cargo says of it.
+/// Programs and tests at once: tests ask dependencies for more, and these would be compiled twice. Returns
+/// what cargo says of it.
 pub(crate) fn build(workspace: &Workspace) -> Result<String> {
     let mut build = workspace.build(PROFILE);
     build.args(["--lib", "--bins", "--tests", "--message-format=json-render-diagnostics"]);
