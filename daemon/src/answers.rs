@@ -28,10 +28,10 @@ use crate::{
 
 /// So long a daemon amid the tree waits for the answers of others.
 pub const WINDOW: Duration = Duration::from_millis(2);
-/// How many answers a daemon amid the tree waits for. Only a daemon that an attacker controls invents
-/// requests until these are too many: answers to the oldest ones go by the sessions then.
+/// The most answers for which a daemon in the tree waits. Beyond this number the oldest requests are
+/// forgotten, and their answers go by the sessions. Only requests that an attacker invents are so many.
 pub const OPEN_MAX: usize = 1 << 22;
-/// A request takes as much memory as so many answers that are waited for.
+/// The record of a request takes as much memory as this number of awaited answers.
 const REQUEST: usize = 32;
 /// The time that an answer may take through the tree.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -181,7 +181,7 @@ pub struct Gathering {
     /// By the last request about each subject.
     waiting: BTreeMap<Subject, Waiting>,
     requests: u64,
-    /// The keys of `waiting`, behind the numbers of the requests.
+    /// The keys of `waiting`, each after the number of its request: the oldest comes first.
     by_age: BTreeSet<(u64, Subject)>,
     /// The answers that are waited for, and [`REQUEST`] for each key.
     open: usize,

@@ -1,9 +1,11 @@
 //! Limits of the connections that others make to this daemon.
 //!
-//! Each has a thread and two descriptors until it is given up. So there are a few of a kind at a time: for a
-//! new one the oldest is closed. Of strangers, because anybody who reaches the port can connect: a daemon
-//! says who it is within milliseconds, and the oldest one is none, or has failed. Of one other daemon,
-//! because an attacker may control it.
+//! Each connection takes a thread and two descriptors. So the number of connections of each kind is limited:
+//! when a new one exceeds the limit, the oldest of its kind is closed.
+//!
+//! Strangers have a limit because anybody who reaches the port can connect. A daemon says who it is within
+//! milliseconds, so the oldest stranger is not a daemon, or has failed. Each other daemon has a limit because
+//! an attacker may control it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,14 +18,15 @@ use coswitch_policies::NodeId;
 
 use crate::plane::connect::Accepted;
 
-/// How many have not said yet who they are.
+/// The most connections at a time that have not said yet who they are.
 pub(crate) const STRANGERS_MAX: usize = 64;
-/// On which one other daemon passes requests on. It has one, and perhaps another one that has just broken.
+/// The most connections on which one other daemon passes requests on: the one in use, and perhaps one that
+/// has just broken.
 const REQUESTS_MAX: usize = 2;
-/// By which one other daemon stores or fetches copies.
+/// The most connections by which one other daemon stores or fetches copies.
 const COPIES_MAX: usize = 64;
 
-/// Those of a kind.
+/// The open connections of one kind.
 #[derive(Clone)]
 pub(crate) struct Connections {
     max: usize,
@@ -37,7 +40,7 @@ struct Open {
     streams: VecDeque<(u64, TcpStream)>,
 }
 
-/// One of them, until it is dropped.
+/// One connection that counts, until this value is dropped.
 pub(crate) struct Counted {
     number: u64,
     among: Connections,
@@ -72,12 +75,12 @@ impl Connections {
     }
 }
 
-/// Those of each other daemon that stay in use on the threads that met them.
+/// The connections of each other daemon, except its link to this one, of which there is only one.
 #[derive(Clone, Default)]
 pub(crate) struct OfPeers(Arc<Mutex<BTreeMap<NodeId, [Connections; 2]>>>);
 
 impl OfPeers {
-    /// Counts one that has said who it is; `None` where it is a link, of which there is one to each daemon.
+    /// Counts a connection whose daemon is known. Returns `None` for a link, which is not counted.
     ///
     /// # Errors
     /// Where there is no descriptor for it.

@@ -107,7 +107,7 @@ pub(crate) struct Control {
     every: Arc<AtomicU32>,
     /// Answers on their way up the tree.
     gathering: Gathering,
-    /// The room of those of other daemons that went on since the master was heard last.
+    /// The room of answers of other daemons that were sent on since the master was heard last.
     on_their_way: Vec<Arc<OwnedSemaphorePermit>>,
     /// Of the primitives. It outlives a master, but not the daemon.
     global: primitives::Memory,

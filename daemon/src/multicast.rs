@@ -21,10 +21,11 @@ use crate::{
     tag::{Digest, Tag, TagKey, Word},
 };
 
-/// A longer chain of nodes is no way of a master: who seeks a node takes as many steps as there are.
+/// The most nodes of a tree with radix 1, which is a chain. Finding a node in a chain takes as many steps as
+/// the chain has nodes, so a request that names a longer one is dropped. No master sends such a request.
 const CHAIN_MAX: u32 = 1024;
-/// How far ahead of the next item another one is kept. A sender that has not heard of an earlier one says it
-/// again long before.
+/// Items with numbers this far above the next one are dropped. An honest sender repeats the missing item long
+/// before it sends so many others.
 const AHEAD_MAX: u64 = 1 << 16;
 
 /// What a daemon is asked in the order of its master's numbers.
@@ -94,7 +95,7 @@ pub struct Target {
     tag: Tag,
 }
 
-/// A request that the master has not asked, or not by a way that masters use.
+/// A request that the master has not sent, or that goes through a tree which no master uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 

@@ -6,7 +6,8 @@
 //! a thread and a connection of its own. What is lost on the way is sent again by the sessions
 //! ([`crate::multicast`], [`crate::answers`]), and the master hears of a daemon that cannot be reached.
 //!
-//! Another daemon may be an attacker's: what comes from it and is not passed on yet has limited [room](ROOM).
+//! An attacker may control another daemon. So the bytes that have come from one daemon and wait here to be
+//! passed on are [limited](ROOM).
 
 use std::{
     collections::BTreeMap,
@@ -47,7 +48,8 @@ use crate::{
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// For another daemon to take what is passed on to it.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The bytes that have come by one connection and are not passed on yet. What finds no room is dropped.
+/// The most bytes of one connection that wait to be passed on. Messages beyond this limit are dropped. A
+/// message that goes to several daemons counts once.
 pub(crate) const ROOM: usize = 2 * wire::FRAME_BYTES_MAX;
 
 /// What one daemon passes on to another one.
@@ -57,8 +59,8 @@ pub(crate) enum Passed {
     Up(Answers),
 }
 
-/// The room that a message takes, as long as anybody has this. What this daemon or its master says takes
-/// none.
+/// The part of [`ROOM`] that a message takes until all clones of this are dropped. Messages of this daemon
+/// and of its master take none.
 pub(crate) type Room = Option<Arc<OwnedSemaphorePermit>>;
 
 /// The daemons next to this one in the tree, and what comes from them.

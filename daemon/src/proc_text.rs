@@ -15,13 +15,13 @@ pub fn size(text: &str, name: &str) -> Option<Bytes> {
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| Bytes(kib << 10))
 }
 
-/// The state of a thread in `/proc/ID/stat`, such as [`WANTS_PROCESSOR`].
+/// The letter for the state of a thread, from the text of its `/proc/ID/stat`.
 pub(crate) fn state(stat: &str) -> Option<char> {
     // The name of the program is in brackets, and may hold any character.
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// On a processor, or waiting for one.
+/// The [`state`] of a thread that is on a processor or waits for one.
 pub(crate) const WANTS_PROCESSOR: char = 'R';
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ use crate::cgroup::{CgroupError, JobCgroup, Stopper};
 /// For the ranks of a slice that is over to stop. Those that have not by then wait for a disk, and compute
 /// nothing.
 const STOP_LIMIT: Duration = Duration::from_millis(100);
-/// What the kernel may still count of a process that has stopped: a packet that it serves in the last steps
-/// of that. 20 µs were seen, once in thousands of slices.
+/// The processor time that the kernel may still count for a process that has stopped. Handling a packet in
+/// the last steps of the stop is a possible cause. 20 µs were seen, once in thousands of slices.
 const LAST_STEPS: Duration = Duration::from_micros(50);
 /// The time before the first looks whether they have. Later ones are rarer: the thread that looks goes before
 /// ranks, and where daemons share a processor it would keep them from stopping.
@@ -66,8 +66,7 @@ pub struct SliceUse {
     pub switches: u64,
     /// From the first stop until others were let run, in all.
     pub took: Duration,
-    /// Processor time that jobs used in slices of others, where it was more than the last steps of stopping
-    /// take.
+    /// Processor time that jobs used in slices of others. What the last steps of a stop take does not count.
     pub overlap: Duration,
 }
 

@@ -120,8 +120,9 @@ mod x86_64 {
         unsafe { mmap_anonymous(Some(address), length, all, flags) }.ok()
     }
 
-    /// Where the kernel looks for this thread's sequence: the C library has registered that. An older one has
-    /// not, and none of these variables; a static program has no `dlsym` to ask.
+    /// Where the kernel looks for this thread's sequence: the C library has registered that address. A C
+    /// library that is too old registers none and lacks these variables. They are found by weak symbols,
+    /// because `dlsym` finds nothing in a static program.
     fn own_sequence() -> Option<*mut u64> {
         let (offset, size): (*const isize, *const u32);
         // SAFETY: it only takes addresses, which are zero where nothing defines the names.

@@ -57,14 +57,15 @@ impl Stopper {
     /// Whether all of the processes have stopped. Asking in a loop finds that out within microseconds; the
     /// kernel announces changes of `cgroup.events` at most once in 10 ms.
     ///
-    /// To the kernel a thread is frozen a few steps before it leaves its processor; one that was let run and
-    /// has not come to it is so all the time, and needs a processor to stop again.
+    /// That the kernel calls the group frozen is not enough. It counts a thread as frozen a few steps before
+    /// the thread leaves its processor. It also still counts a thread as frozen that was let run but has had
+    /// no processor since; that thread needs a processor to stop again.
     pub(crate) fn has_stopped(&mut self) -> bool {
         let is_frozen = read(&self.events).is_none_or(|text| text.lines().any(|line| line == "frozen 1"));
         is_frozen && !self.wants_processor()
     }
 
-    /// Whether any thread is on a processor, or waits for one.
+    /// Whether any thread is on a processor, or waits for one. None is where the group has gone.
     fn wants_processor(&mut self) -> bool {
         let mut threads = String::new();
         if self.threads.rewind().and_then(|()| self.threads.read_to_string(&mut threads)).is_err() {
