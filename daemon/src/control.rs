@@ -15,10 +15,7 @@ use anyhow::{Context, bail};
 use coswitch_policies::{Epoch, JobId, primitives};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::{
-        OwnedSemaphorePermit,
-        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    },
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     task::JoinHandle,
     time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
@@ -108,7 +105,7 @@ pub(crate) struct Control {
     /// Answers on their way up the tree.
     gathering: Gathering,
     /// The room of answers of other daemons that were sent on since the master was heard last.
-    on_their_way: Vec<Arc<OwnedSemaphorePermit>>,
+    on_their_way: Vec<Room>,
     /// Of the primitives. It outlives a master, but not the daemon.
     global: primitives::Memory,
     program: Option<programs::Program>,
@@ -316,7 +313,7 @@ impl Control {
                 self.asked.push(number, asked);
                 self.carry_out();
             }
-            Request::PassOn(multicast) => self.on_multicast(*multicast, None),
+            Request::PassOn(multicast) => self.on_multicast(*multicast, &Room::NOT_LIMITED),
             Request::Allow { allowance } => {
                 let exceeded = self.node.guard.allow(allowance);
                 self.node.tell(DaemonEvent::Allowed { exceeded });

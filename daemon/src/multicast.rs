@@ -109,22 +109,25 @@ impl Target {
 }
 
 impl Multicast {
+    /// To which children in the tree `place` passes the request on, and the receivers at and below each.
+    #[must_use]
+    pub fn shares_below(&self, place: Place) -> BTreeMap<NodeId, BTreeSet<NodeId>> {
+        let tree = ControlTree::new(self.radix, self.nodes, self.failed.clone());
+        tree.hand_on(place, &self.to.keys().copied().collect())
+    }
+
+    /// The request as one of the children gets it.
+    #[must_use]
+    pub fn part_for(&self, nodes: &BTreeSet<NodeId>) -> Self {
+        let to = nodes.iter().filter_map(|node| Some((*node, *self.to.get(node)?))).collect();
+        let Self { generation, radix, nodes, .. } = *self;
+        Self { generation, radix, nodes, failed: self.failed.clone(), to, asked: self.asked.clone() }
+    }
+
     /// The messages that `place` sends to its children in the tree, each with the number of the child's node.
     #[must_use]
     pub fn parts_below(&self, place: Place) -> Vec<(NodeId, Self)> {
-        let tree = ControlTree::new(self.radix, self.nodes, self.failed.clone());
-        let parts = tree.hand_on(place, &self.to.keys().copied().collect());
-        let part = |(next, nodes): (NodeId, BTreeSet<NodeId>)| {
-            let to = self.to.iter().filter(|(node, _)| nodes.contains(node));
-            (next, Self { to: to.map(|(node, target)| (*node, *target)).collect(), ..self.without_targets() })
-        };
-        parts.into_iter().map(part).collect()
-    }
-
-    fn without_targets(&self) -> Self {
-        let Self { generation, radix, nodes, .. } = *self;
-        let (failed, asked) = (self.failed.clone(), self.asked.clone());
-        Self { generation, radix, nodes, failed, to: BTreeMap::new(), asked }
+        self.shares_below(place).into_iter().map(|(next, nodes)| (next, self.part_for(&nodes))).collect()
     }
 
     /// The number that the request has for this daemon, if it is for it. `key`: see [`TagKey`].

@@ -48,9 +48,9 @@ use crate::{
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// For another daemon to take what is passed on to it.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The most bytes of one connection that wait to be passed on. Messages beyond this limit are dropped. A
-/// message that goes to several daemons counts once.
-pub(crate) const ROOM: usize = 2 * wire::FRAME_BYTES_MAX;
+/// The most bytes of one connection that wait to be passed on. Each copy of a message counts by the length of
+/// the frame that brought the message. Messages and copies beyond this limit are dropped.
+const ROOM: usize = 4 * wire::FRAME_BYTES_MAX;
 
 /// What one daemon passes on to another one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,9 +59,27 @@ pub(crate) enum Passed {
     Up(Answers),
 }
 
-/// The part of [`ROOM`] that a message takes until all clones of this are dropped. Messages of this daemon
+/// The part of [`ROOM`] that one copy of a message takes until this value is dropped. Messages of this daemon
 /// and of its master take none.
-pub(crate) type Room = Option<Arc<OwnedSemaphorePermit>>;
+pub(crate) struct Room(Option<OwnedSemaphorePermit>);
+
+impl Room {
+    /// Of a message of this daemon or of its master.
+    pub(crate) const NOT_LIMITED: Self = Self(None);
+
+    /// For a message of so many bytes, if there is room for the message.
+    fn take(room: &Arc<Semaphore>, bytes: usize) -> Option<Self> {
+        let bytes = u32::try_from(size_of::<Passed>() + bytes).ok()?;
+        Some(Self(Some(Arc::clone(room).try_acquire_many_owned(bytes).ok()?)))
+    }
+
+    /// For another copy of the same message, if there is room for the copy.
+    pub(crate) fn for_copy(&self) -> Option<Self> {
+        let Some(taken) = &self.0 else { return Some(Self::NOT_LIMITED) };
+        let bytes = u32::try_from(taken.num_permits()).expect("it was taken as such a number");
+        Some(Self(Some(Arc::clone(taken.semaphore()).try_acquire_many_owned(bytes).ok()?)))
+    }
+}
 
 /// The daemons next to this one in the tree, and what comes from them.
 pub(crate) struct PassingOn {
@@ -155,24 +173,18 @@ pub(crate) fn serve(
     let room = Arc::new(Semaphore::new(ROOM));
     let mut dropped = 0_u64;
     while let Some((message, bytes)) = wire::read_measured(&mut tls).map_err(ended)? {
-        let Some(taken) = take_room(&room, bytes) else {
+        let Some(room) = Room::take(&room, bytes) else {
             dropped += 1;
             if dropped.is_power_of_two() {
                 warn!(from = %from.node, dropped, "more than can be passed on: it is dropped");
             }
             continue;
         };
-        if come.send((message, Some(Arc::new(taken)))).is_err() {
+        if come.send((message, room)).is_err() {
             break;
         }
     }
     Ok(())
-}
-
-/// Counts a message of so many bytes.
-fn take_room(room: &Arc<Semaphore>, bytes: usize) -> Option<OwnedSemaphorePermit> {
-    let bytes = u32::try_from(size_of::<Passed>() + bytes).ok()?;
-    Arc::clone(room).try_acquire_many_owned(bytes).ok()
 }
 
 #[cfg(test)]
@@ -180,15 +192,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_finds_no_room_is_dropped_until_some_has_been_passed_on_to_all() {
+    fn what_finds_no_room_is_dropped_until_copies_have_been_passed_on() {
         let room = Arc::new(Semaphore::new(ROOM));
-        let largest = Arc::new(take_room(&room, wire::FRAME_BYTES_MAX).unwrap());
-        assert!(take_room(&room, wire::FRAME_BYTES_MAX).is_none());
-        assert!(take_room(&room, wire::FRAME_BYTES_MAX / 2).is_some(), "a smaller one finds room");
-        let to_another_daemon = Arc::clone(&largest);
+        let largest = Room::take(&room, wire::FRAME_BYTES_MAX).unwrap();
+        let copies: Vec<Room> = std::iter::from_fn(|| largest.for_copy()).collect();
+        assert_eq!(copies.len(), 2, "each copy takes as much as the message");
+        assert!(Room::take(&room, wire::FRAME_BYTES_MAX).is_none());
+        assert!(Room::take(&room, wire::FRAME_BYTES_MAX / 2).is_some(), "a smaller one finds room");
         drop(largest);
-        assert!(take_room(&room, wire::FRAME_BYTES_MAX).is_none());
-        drop(to_another_daemon);
-        assert!(take_room(&room, wire::FRAME_BYTES_MAX).is_some());
+        assert!(Room::take(&room, wire::FRAME_BYTES_MAX).is_some(), "dropped at once");
+        assert!(copies[0].for_copy().is_some());
+        assert!(Room::NOT_LIMITED.for_copy().is_some());
     }
 }

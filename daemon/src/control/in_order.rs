@@ -21,13 +21,13 @@ impl Control {
         match passed {
             Passed::Down(multicast) if is_followed && multicast.generation == own => {
                 if !self.following.is_silent() {
-                    self.on_multicast(*multicast, room);
+                    self.on_multicast(*multicast, &room);
                 }
             }
             Passed::Up(Answers { generation, said }) if is_followed && generation == own => {
                 let onward = self.gathering.on_answers(Instant::now(), said);
                 self.send_on(onward);
-                self.on_their_way.extend(room);
+                self.on_their_way.push(room);
             }
             Passed::Down(_) | Passed::Up(_) => {}
         }
@@ -47,14 +47,15 @@ impl Control {
             match place {
                 Place::Master => self.node.events.pass(said),
                 Place::Node(up) => {
-                    self.node.pass_on(up, Passed::Up(Answers { generation: self.generation, said }), None);
+                    let answers = Passed::Up(Answers { generation: self.generation, said });
+                    self.node.pass_on(up, answers, Room::NOT_LIMITED);
                 }
             }
         }
     }
 
     /// Passes the request on first, because the nodes below have a longer way.
-    pub(super) fn on_multicast(&mut self, multicast: Multicast, room: Room) {
+    pub(super) fn on_multicast(&mut self, multicast: Multicast, room: &Room) {
         let own = self.node.config.node;
         // Before the master has sent the key of this session, it sends the request again by the session.
         let Some(key) = self.node.events.key() else { return };
@@ -64,8 +65,14 @@ impl Control {
                 return warn!("a request that was passed on is not the head node's: it is dropped");
             }
         };
-        for (next, part) in multicast.parts_below(Place::Node(own)) {
-            self.node.pass_on(next, Passed::Down(Box::new(part)), room.clone());
+        let mut below = multicast.shares_below(Place::Node(own));
+        below.retain(|next, _| self.node.links.member(*next).is_some());
+        for (next, nodes) in below {
+            let Some(room) = room.for_copy() else {
+                warn!(%next, "more than can be passed on: the sessions carry it");
+                break;
+            };
+            self.node.pass_on(next, Passed::Down(Box::new(multicast.part_for(&nodes))), room);
         }
         let before = self.gathering.on_request(&multicast);
         self.send_on(before);
