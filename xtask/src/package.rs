@@ -4,8 +4,10 @@
 //!   programs ─┐
 //!   manual ───┼─▶ tree (bin, lib, share) ─┬─▶ coswitch_VERSION_ARCH.deb
 //!   units ────┘                           └─▶ coswitch-VERSION-MACHINE-linux.tar.zst
-//! ``` Two builds of one commit give the same bytes: times are the commit's, owners root, entries sorted, and
-//! no path of the machine is in a program.
+//! ```
+//!
+//! Two builds of one commit give the same bytes: times are the commit's, owners root, entries sorted, and no
+//! path of the machine is in a program.
 
 mod build;
 mod deb;
