@@ -65,6 +65,7 @@ impl Control {
                 return warn!("a request that was passed on is not the head node's: it is dropped");
             }
         };
+        // An attacker may name many nodes that do not exist: no copy is made for these.
         let mut below = multicast.shares_below(Place::Node(own));
         below.retain(|next, _| self.node.links.member(*next).is_some());
         for (next, nodes) in below {
