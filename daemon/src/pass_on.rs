@@ -200,7 +200,7 @@ mod tests {
         assert!(Room::take(&room, wire::FRAME_BYTES_MAX).is_none());
         assert!(Room::take(&room, wire::FRAME_BYTES_MAX / 2).is_some(), "a smaller one finds room");
         drop(largest);
-        assert!(Room::take(&room, wire::FRAME_BYTES_MAX).is_some(), "dropped at once");
+        assert!(Room::take(&room, wire::FRAME_BYTES_MAX).is_some(), "the message has left its room");
         assert!(copies[0].for_copy().is_some());
         assert!(Room::NOT_LIMITED.for_copy().is_some());
     }
