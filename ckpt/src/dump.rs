@@ -52,7 +52,7 @@ pub struct DumpRequest {
     pub arena: Option<Arena>,
     /// The tree stays in memory, frozen as before, and goes on when it is thawed.
     pub stays: bool,
-    /// The tree has namespaces of its own for network and IPC.
+    /// The tree has a network namespace of its own, with nothing in it.
     pub confined: bool,
     pub timeout: Duration,
 }

@@ -21,6 +21,7 @@ use coswitch_policies::{
 use coswitch_tests::{
     cluster::{ClusterSpec, JobStatus, RUN_LIMIT, STEP_LIMIT, TestCluster, run_in, run_on},
     job::TestJob,
+    parts,
     seed::{seed, span},
     swap::SwapFile,
     turns::Turns,
@@ -189,6 +190,33 @@ fn job_is_parked_in_the_second_directory_if_the_first_is_full_and_stays_if_both_
             cluster.verify(job, RUN_LIMIT);
         });
     }
+}
+
+/// MPICH itself has such a segment for a moment in each rank that begins.
+#[test]
+fn ranks_keep_their_system_v_segments_across_switches() {
+    // Of two segments one is removed while it is attached, as programs do that leave nothing behind.
+    const KEEP: &str = "from mpi4py import MPI; import ctypes, time\n\
+        c = ctypes.CDLL(None); c.shmat.restype = ctypes.c_void_p\n\
+        ids = [c.shmget(0, 1 << 20, 0o1600) for _ in range(2)]\n\
+        kept = [ctypes.cast(c.shmat(i, None, 0), ctypes.POINTER(ctypes.c_long)) for i in ids]\n\
+        c.shmctl(ids[1], 0, None); rank = MPI.COMM_WORLD.rank\n\
+        for at in range(200):\n\
+        \x20for k in kept: k[at] = at + rank\n\
+        \x20MPI.COMM_WORLD.Barrier(); time.sleep(0.02)\n\
+        again = ctypes.cast(c.shmat(ids[0], None, 0), ctypes.POINTER(ctypes.c_long))\n\
+        right = all(k[at] == at + rank for k in [*kept, again] for at in range(200))\n\
+        if MPI.COMM_WORLD.allreduce(right, MPI.LAND) and rank == 0: print('kept')";
+    let python = parts::python().display().to_string();
+    run_on(2, |cluster| {
+        let job = cluster.launch(TestJob::new("keep", &python, &["-c", KEEP], Some("kept")).on(4, 2));
+        assert_eq!(*cluster.wait_for_order(job), JobStatus::Running);
+        for _ in 0..3 {
+            cluster.run_for(Duration::from_millis(700));
+            assert!(cluster.park(job) && cluster.restore(job), "{:?}", cluster.jobs[&job].stayed);
+        }
+        cluster.verify(job, RUN_LIMIT);
+    });
 }
 
 #[test]

@@ -35,8 +35,8 @@ pub struct LauncherSpec {
     pub cwd: PathBuf,
     /// The umask of the ranks; the launcher's own files are private.
     pub umask: u32,
-    /// Whose the ranks are, with the files that they write; they have namespaces of their own for network and
-    /// IPC. `None`: the daemon's own user's, with all of its rights.
+    /// Whose the ranks are, with the files that they write; they have a network of their own, which is empty.
+    /// `None`: the daemon's own user's, with all of its rights.
     #[serde(default)]
     pub user: Option<RankUser>,
     /// How readily the kernel ends a rank where memory is out: `oom_score_adj` in `/proc`, from -1000 (never)

@@ -81,8 +81,10 @@ fn start_pid1() -> Result<(), StarterError> {
     }
     let program = std::env::current_exe().map_err(StarterError::Clone)?;
     let (mut ours, theirs) = UnixStream::pair().map_err(StarterError::Talk)?;
-    let confined = if spec.user.is_some() { libc::CLONE_NEWNET | libc::CLONE_NEWIPC } else { 0 };
-    let pid = clone_and_exec(program, theirs.as_raw_fd(), confined).map_err(StarterError::Clone)?;
+    // System V segments of another namespace cannot be dumped, and MPICH has one for a moment in each rank.
+    let network = if spec.user.is_some() { libc::CLONE_NEWNET } else { 0 };
+    let pid = clone_and_exec(program, theirs.as_raw_fd(), libc::CLONE_NEWIPC | network)
+        .map_err(StarterError::Clone)?;
     drop(theirs);
     report(&Reply::Born { pid });
 
