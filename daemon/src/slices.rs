@@ -12,6 +12,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     io,
+    ops::Range,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
@@ -199,9 +200,11 @@ impl Told {
                     begun.known = end;
                 }
                 let exchanged = buffered.as_ref().and_then(|(plane, buffering)| {
-                    let next = self.next_exchange(*buffering, now);
+                    let exchange = self.exchange(*buffering, now);
+                    let next = exchange.as_ref().map(|exchange| exchange.end);
                     if next != begun.exchange {
-                        plane.tell(next.map_or(plane::Command::SendAtOnce, |_| plane::Command::Exchange));
+                        let begins = |exchange: Range<i64>| plane::Command::Exchange(exchange.start);
+                        plane.tell(exchange.map_or(plane::Command::SendAtOnce, begins));
                         begun.exchange = next;
                     }
                     next
@@ -261,11 +264,12 @@ impl Told {
         found.unwrap_or_default()
     }
 
-    /// When messages are exchanged next, by the master's clock; `None`: they go at once.
-    fn next_exchange(&mut self, buffering: Buffering, now: i64) -> Option<i64> {
+    /// When messages were exchanged last and are exchanged next, by the master's clock; `None`: they go at
+    /// once.
+    fn exchange(&mut self, buffering: Buffering, now: i64) -> Option<Range<i64>> {
         let (strobe, now, _) = self.strobe(now)?;
         let is_shared = strobe.rows.rows.len() > 1;
-        (is_shared || !buffering.dedicated).then(|| strobe.next_exchange(now, buffering.exchanges))?
+        (is_shared || !buffering.dedicated).then(|| strobe.exchange(now, buffering.exchanges))?
     }
 
     /// All jobs that take slices, if the thread has come so late for a slice that its jobs would hardly run
@@ -345,11 +349,11 @@ mod tests {
         told.next = [strobe(100, &[&[1]]), strobe(120, &[&[1], &[2]])].into();
         let [usual, twice] = [1, 2].map(|exchanges| Buffering { exchanges, dedicated: false });
         let dedicated = Buffering { dedicated: true, ..usual };
-        assert_eq!(told.next_exchange(usual, 1099), None, "no strobe has begun");
-        assert_eq!(told.next_exchange(usual, 1100), Some(110));
-        assert_eq!(told.next_exchange(twice, 1100), Some(105));
-        assert_eq!(told.next_exchange(dedicated, 1100), None);
-        assert_eq!(told.next_exchange(dedicated, 1120), Some(130), "two jobs share a node");
+        assert_eq!(told.exchange(usual, 1099), None, "no strobe has begun");
+        assert_eq!(told.exchange(usual, 1100), Some(100..110));
+        assert_eq!(told.exchange(twice, 1100), Some(100..105));
+        assert_eq!(told.exchange(dedicated, 1100), None);
+        assert_eq!(told.exchange(dedicated, 1120), Some(120..130), "two jobs share a node");
     }
 
     #[test]

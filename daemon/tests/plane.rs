@@ -297,3 +297,41 @@ fn what_a_launcher_says_before_it_is_frozen_is_heard_before_the_cut_ends() {
     ));
     assert!(is(next(), |event| matches!(event, AppPlaneEvent::Flushed { .. })));
 }
+
+/// So the ranks of a job go on in the same slot on all nodes.
+#[test]
+fn a_launcher_is_told_with_the_first_exchange_from_a_time_on() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let node = Node::start(0, dir.path(), &[NodeId(0), NodeId(1)]);
+    let mut launcher = MessagePort::launcher_side(Arc::clone(&node.segment));
+    let mut heard = || {
+        let mut message = Vec::new();
+        launcher.recv(&mut message).unwrap().then_some(message)
+    };
+    let hears = |heard: &mut dyn FnMut() -> Option<Vec<u8>>, wanted: &[u8]| {
+        let mut message = None;
+        wait_until(|| {
+            message = heard();
+            message.is_some()
+        });
+        assert_eq!(message.as_deref(), Some(wanted));
+    };
+    let tell = |message: &[u8], due| node.plane.tell(Command::ToLauncher(JOB, message.to_vec(), due));
+    tell(b"without exchanges", 1000);
+    hears(&mut heard, b"without exchanges");
+    node.plane.tell(Command::Exchange(100));
+    tell(b"in time", 100);
+    hears(&mut heard, b"in time");
+    tell(b"first", 101);
+    tell(b"second", 105);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(heard(), None);
+    node.plane.tell(Command::Exchange(105));
+    hears(&mut heard, b"first");
+    hears(&mut heard, b"second");
+    tell(b"by the clock of another master", i64::MAX);
+    hears(&mut heard, b"by the clock of another master");
+    tell(b"before they end", 200);
+    node.plane.tell(Command::SendAtOnce);
+    hears(&mut heard, b"before they end");
+}

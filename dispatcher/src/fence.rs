@@ -61,7 +61,7 @@ impl Fences {
         puts: Puts,
     ) -> Result<Vec<(NodeId, AppRequest)>, FenceError> {
         if let Some(puts) = self.done.get(&sequence) {
-            return Ok(vec![(node, AppRequest::FenceDone { sequence, puts: puts.clone() })]);
+            return Ok(vec![(node, answer(sequence, puts))]);
         }
         if sequence > FENCES_MAX {
             return Err(FenceError::Number(sequence));
@@ -77,8 +77,7 @@ impl Fences {
         let all: Puts =
             self.gathering.remove(&sequence).into_iter().flatten().flat_map(|(_, puts)| puts).collect();
         self.done.insert(sequence, all.clone());
-        let answer = |node: &NodeId| (*node, AppRequest::FenceDone { sequence, puts: all.clone() });
-        Ok(self.nodes.iter().map(answer).collect())
+        Ok(self.nodes.iter().map(|node| (*node, answer(sequence, &all))).collect())
     }
 
     fn bytes(&self) -> usize {
@@ -89,11 +88,14 @@ impl Fences {
     /// Repeats the last answer, for launchers that wait for it in an older snapshot. Others ignore it.
     pub(crate) fn repeat(&self) -> impl Iterator<Item = (NodeId, AppRequest)> {
         let last = self.done.last_key_value();
-        last.into_iter().flat_map(|(sequence, puts)| {
-            let answer = AppRequest::FenceDone { sequence: *sequence, puts: puts.clone() };
-            self.nodes.iter().map(move |node| (*node, answer.clone()))
-        })
+        last.into_iter()
+            .flat_map(|(sequence, puts)| self.nodes.iter().map(|node| (*node, answer(*sequence, puts))))
     }
+}
+
+/// Its time is set when it is sent.
+fn answer(sequence: u64, puts: &Puts) -> AppRequest {
+    AppRequest::FenceDone { sequence, puts: puts.clone(), begin: 0 }
 }
 
 fn bytes(puts: &Puts) -> usize {

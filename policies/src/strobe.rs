@@ -9,7 +9,7 @@
 //! ```
 //! Messages for a rank whose slice is over wait in the network, as those for a rank that computes do.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, ops::Range, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -89,16 +89,18 @@ impl Strobe {
         Some(Slice { row: slot.row.filter(|row| *row < count), ..slot })
     }
 
-    /// When the next exchange of a slot begins, `count` of which share it evenly (BCS; paper 000, §2.3.2).
+    /// When the present exchange of a slot has begun and the next one does, `count` of which share the slot
+    /// evenly (BCS; paper 000, §2.3.2).
     #[must_use]
-    pub fn next_exchange(&self, now: i64, count: u32) -> Option<i64> {
+    pub fn exchange(&self, now: i64, count: u32) -> Option<Range<i64>> {
         let since = now.checked_sub(self.begin).filter(|since| *since >= 0)?;
         let slice = i64::try_from(self.rows.slice.as_nanos()).ok().filter(|slice| *slice > 0)?;
         let (slot, within, count) = (since / slice, since % slice, i64::from(count.max(1)));
-        let next = within.checked_mul(count)? / slice + 1;
-        // The first instant that counts to it.
-        let begin = (next.checked_mul(slice)? - 1) / count + 1;
-        Some(self.begin + slot * slice + begin)
+        let present = within.checked_mul(count)? / slice;
+        let slot = self.begin + slot * slice;
+        // The first instant that counts to an exchange.
+        let begin = |exchange: i64| Some(slot + exchange.checked_mul(slice)?.checked_add(count - 1)? / count);
+        Some(begin(present)?..begin(present + 1)?)
     }
 
     /// Less than a quarter of the present slice is left: too late to begin it.
@@ -164,14 +166,15 @@ mod tests {
     fn exchanges_share_a_slot_evenly() {
         let strobe = Strobe { rows: Rows::of(SLICE, []), begin: 100 };
         let all = |count| {
-            let next = |now: &i64| strobe.next_exchange(*now, count);
+            let next = |now: &i64| Some(strobe.exchange(*now, count)?.end);
             std::iter::successors(Some(100), next).take_while(|at| *at <= 120).collect::<Vec<_>>()
         };
         assert_eq!(all(1), [100, 110, 120]);
         assert_eq!(all(2), [100, 105, 110, 115, 120]);
         assert_eq!(all(3), [100, 104, 107, 110, 114, 117, 120], "slots begin on time");
-        assert_eq!(strobe.next_exchange(106, 3), Some(107));
-        assert_eq!(strobe.next_exchange(99, 3), None, "the strobe has not begun");
+        assert_eq!(strobe.exchange(106, 3), Some(104..107));
+        assert_eq!(strobe.exchange(107, 3), Some(107..110));
+        assert_eq!(strobe.exchange(99, 3), None, "the strobe has not begun");
     }
 
     #[test]

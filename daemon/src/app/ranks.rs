@@ -31,9 +31,9 @@ const PROCESSED_EVERY: u32 = 10;
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 impl Part {
-    pub(super) fn tell_launcher(&self, command: &LauncherCommand) {
+    pub(super) fn tell_launcher(&self, command: &LauncherCommand, due: i64) {
         for part in encode(command) {
-            self.node.plane.tell(Command::ToLauncher(self.job, part));
+            self.node.plane.tell(Command::ToLauncher(self.job, part, due));
         }
     }
 

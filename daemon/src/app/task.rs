@@ -75,9 +75,9 @@ impl Part {
                 return self.node.plane.tell(Command::BeginCut(self.job, epoch));
             }
             AppRequest::AbortCut(epoch) => return self.node.plane.tell(Command::AbortCut(self.job, epoch)),
-            AppRequest::FenceDone { sequence, puts } => {
+            AppRequest::FenceDone { sequence, puts, begin } => {
                 self.told.on_fence_done(sequence, &puts);
-                return self.tell_launcher(&LauncherCommand::FenceDone { sequence, puts });
+                return self.tell_launcher(&LauncherCommand::FenceDone { sequence, puts }, begin);
             }
             AppRequest::Launch(launch) => {
                 (Step::Launch, self.launch(*launch).await.map(|()| AppEvent::Launched))

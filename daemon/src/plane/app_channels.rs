@@ -64,7 +64,8 @@ pub(crate) struct AppChannels {
     ports: Vec<DaemonPort>,
     launcher: MessagePort,
     from_launcher: Backlog,
-    to_launcher: VecDeque<Vec<u8>>,
+    /// With the time from which on each may go.
+    to_launcher: VecDeque<(Vec<u8>, i64)>,
     /// The node of each rank.
     placement: Vec<NodeId>,
     channels: BTreeMap<NodeId, FlowControl>,
@@ -85,6 +86,8 @@ pub(crate) struct AppChannels {
 /// in the first half of that; one that is later waits for another exchange.
 struct Slot {
     began: Instant,
+    /// The same by the master's clock, as nanoseconds; `None` before the first exchange.
+    begin: Option<i64>,
     /// Records of each local rank's out ring that may go.
     leaving: Vec<usize>,
     /// Records of each lane of the inbox that may go to their ranks.
@@ -94,12 +97,21 @@ struct Slot {
 impl Slot {
     /// Nothing may go before the next exchange.
     fn closed(local_ranks: usize) -> Self {
-        Self { began: Instant::now(), leaving: vec![0; local_ranks], arriving: BTreeMap::new() }
+        let (leaving, arriving) = (vec![0; local_ranks], BTreeMap::new());
+        Self { began: Instant::now(), begin: None, leaving, arriving }
     }
 
     /// Where exchanges no longer come, messages go as without them.
     fn is_over(&self) -> bool {
         self.began.elapsed() > SLOT_MAX
+    }
+
+    /// Whether it began at this time or later. A time that is far ahead was given by another master's clock.
+    fn has_reached(&self, time: i64) -> bool {
+        self.begin.is_some_and(|begin| {
+            let ahead = u64::try_from(time.saturating_sub(begin)).unwrap_or_default();
+            ahead == 0 || Duration::from_nanos(ahead) > SLOT_MAX
+        })
     }
 }
 
@@ -148,7 +160,7 @@ impl AppChannels {
     }
 
     /// See [`Slot`].
-    pub(crate) fn exchange(&mut self) {
+    pub(crate) fn exchange(&mut self, begin: i64) {
         if self.broken || self.cut.epoch().is_some() {
             return;
         }
@@ -157,7 +169,7 @@ impl AppChannels {
         let half = self.slot.as_ref().map_or(began, |before| before.began + (began - before.began) / 2);
         let arriving =
             self.inbox.lanes().map(|lane| (*lane, self.inbox.leading(lane, |record| record.arrived < half)));
-        self.slot = Some(Slot { began, leaving, arriving: arriving.collect() });
+        self.slot = Some(Slot { began, begin: Some(begin), leaving, arriving: arriving.collect() });
     }
 
     /// Messages wait from now on, as those of an application that began between two exchanges.
@@ -188,8 +200,8 @@ impl AppChannels {
         self.broken = true;
     }
 
-    pub(crate) fn tell_launcher(&mut self, message: Vec<u8>) {
-        self.to_launcher.push_back(message);
+    pub(crate) fn tell_launcher(&mut self, message: Vec<u8>, due: i64) {
+        self.to_launcher.push_back((message, due));
     }
 
     /// Bytes that arrived on the channels after the freeze, before their markers.
@@ -308,7 +320,10 @@ impl AppChannels {
 
     fn pump_launcher(&mut self, mut from_launcher: impl FnMut(Vec<u8>, u64, Unread)) -> Result<bool, Fault> {
         let mut moved = false;
-        while self.to_launcher.front().is_some_and(|message| self.launcher.send(message)) {
+        while let Some((message, due)) = self.to_launcher.front()
+            && self.slot().is_none_or(|slot| slot.has_reached(*due))
+            && self.launcher.send(message)
+        {
             self.to_launcher.pop_front();
             moved = true;
         }
@@ -482,7 +497,8 @@ impl AppChannels {
         let inbox = self.inbox.before(epoch).map(|(peer, Waiting { header, payload, .. })| {
             (*peer, *header, payload.first(header.len as usize))
         });
-        ChannelStates { inbox: inbox.collect(), to_launcher: self.to_launcher.clone() }.encode()
+        let to_launcher = self.to_launcher.iter().map(|(message, _)| message.clone()).collect();
+        ChannelStates { inbox: inbox.collect(), to_launcher }.encode()
     }
 
     /// After a restore of the segment: restores the channels to the cut. Older leases are given back first,
@@ -493,7 +509,7 @@ impl AppChannels {
         self.segment.free_orphan_leases();
         self.ports = ports(&self.segment);
         self.launcher = MessagePort::daemon_side(Arc::clone(&self.segment));
-        self.to_launcher = states.to_launcher;
+        self.to_launcher = states.to_launcher.into_iter().map(|message| (message, i64::MIN)).collect();
         if !self.cut.is_flushed(epoch) {
             // Back to an older cut: later messages, and their credit, are void on both sides.
             self.channels.values_mut().for_each(|channel| *channel = FlowControl::new());

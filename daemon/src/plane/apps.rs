@@ -65,10 +65,11 @@ impl Apps {
     }
 
     /// Buffered coscheduling: what the ranks have sent so far goes now, what has come in the slot before goes
-    /// to them, and no more until the next exchange.
-    pub(crate) fn exchange(&mut self) {
+    /// to them, and no more until the next exchange. Nodes know an exchange by when it
+    /// begins, by the master's clock.
+    pub(crate) fn exchange(&mut self, begin: i64) {
         self.is_buffered = true;
-        self.apps.values_mut().for_each(AppChannels::exchange);
+        self.apps.values_mut().for_each(|app| app.exchange(begin));
     }
 
     /// Messages go without an exchange from now on.
@@ -170,9 +171,9 @@ impl Apps {
         }
     }
 
-    pub(crate) fn tell_launcher(&mut self, job: JobId, message: Vec<u8>) {
+    pub(crate) fn tell_launcher(&mut self, job: JobId, message: Vec<u8>, due: i64) {
         if let Some(app) = self.apps.get_mut(&job) {
-            app.tell_launcher(message);
+            app.tell_launcher(message, due);
         }
     }
 

@@ -38,14 +38,15 @@ pub enum Command {
     AbortCut(JobId, Epoch),
     /// The ranks may run again after a complete flush: their rings are in use from now on.
     Resume(JobId, Epoch),
-    /// A message for the application's launcher; it waits while a cut forbids the use of the rings.
-    ToLauncher(JobId, Vec<u8>),
+    /// A message for the application's launcher; it waits while a cut forbids the use of the rings, and under
+    /// buffered coscheduling for the first exchange from this time on, by the master's clock.
+    ToLauncher(JobId, Vec<u8>, i64),
     /// Asks for the channel states of a flushed application.
     ChannelStates(JobId, Epoch, oneshot::Sender<Vec<u8>>),
     /// Restores the channels to the cut, after the segment; answers false where the states do not decode.
     RestoreChannels(JobId, Epoch, Vec<u8>, oneshot::Sender<bool>),
-    /// Buffered coscheduling: the time for an exchange.
-    Exchange,
+    /// Buffered coscheduling: the time for an exchange, by the master's clock.
+    Exchange(i64),
     /// Messages no longer wait for exchanges.
     SendAtOnce,
     /// Ends the thread.

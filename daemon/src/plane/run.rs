@@ -246,14 +246,14 @@ impl Loop {
             Command::Frozen(job, epoch, false) => self.apps.on_cut(job, Input::FreezeFailed { epoch }),
             Command::AbortCut(job, epoch) => self.apps.on_cut(job, Input::Abort { epoch }),
             Command::Resume(job, epoch) => self.apps.on_cut(job, Input::Resumed { epoch }),
-            Command::ToLauncher(job, message) => self.apps.tell_launcher(job, message),
+            Command::ToLauncher(job, message, due) => self.apps.tell_launcher(job, message, due),
             Command::ChannelStates(job, epoch, reply) => {
                 let _ = reply.send(self.apps.channel_states(job, epoch));
             }
             Command::RestoreChannels(job, epoch, states, reply) => {
                 let _ = reply.send(self.apps.restore(job, epoch, &states));
             }
-            Command::Exchange => self.apps.exchange(),
+            Command::Exchange(begin) => self.apps.exchange(begin),
             Command::SendAtOnce => self.apps.send_at_once(),
             Command::Stop => unreachable!("ends the pass"),
         }

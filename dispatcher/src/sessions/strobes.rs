@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use coswitch_daemon::{node_clock, protocol::Asked};
+use coswitch_daemon::{
+    node_clock,
+    protocol::{AppRequest, Asked},
+};
 use coswitch_policies::{
     NodeId,
     local::explicit::{CommonSlices, Slices},
@@ -23,6 +26,14 @@ impl Sessions {
     /// Sets the slices of DTS, of which the parallel one begins then.
     pub fn set_slices(&self, slices: Slices) {
         self.ask_all(&Asked::Slices(CommonSlices { slices, begin: soon() }));
+    }
+
+    /// The ranks of a job leave a fence on all nodes at that instant, where messages wait for exchanges.
+    pub(super) fn on_time(mut request: AppRequest) -> AppRequest {
+        if let AppRequest::FenceDone { begin, .. } = &mut request {
+            *begin = soon();
+        }
+        request
     }
 
     fn ask_all(&self, asked: &Asked) {

@@ -14,7 +14,7 @@ const JOB: JobId = JobId(7);
 
 /// A request that is known by its number.
 fn request(number: u64) -> AppRequest {
-    AppRequest::FenceDone { sequence: number, puts: Vec::new() }
+    AppRequest::FenceDone { sequence: number, puts: Vec::new(), begin: 0 }
 }
 
 fn asked(number: u64) -> Asked {

@@ -325,7 +325,7 @@ impl Part {
                 self.tell(ctx, machine, AppEvent::WentBack { life, sealed: Vec::new() });
             }
             AppRequest::GoBack { life, .. } => self.begin(ctx, machine, Doing::GoBack(life), None),
-            AppRequest::FenceDone { sequence, puts } => {
+            AppRequest::FenceDone { sequence, puts, .. } => {
                 self.reached = false;
                 self.fences.entry(sequence).or_insert(puts);
                 self.to_launcher.push_back(sequence);
