@@ -1,8 +1,8 @@
 //! The suites in `tests/`: each is a program, and finds only what it has left itself.
 //!
 //! They take most of the time of `cargo xtask test`. Some of them mostly wait, for time-outs or for a Slurm:
-//! they run one after the other in a lane beside those that work. Suites that measure the processors, or use
-//! what a machine has once, run alone at the end.
+//! they run one after the other in a lane beside those that work, and then that lane takes of those as well.
+//! Suites that measure the processors, or use what a machine has once, run alone at the end.
 
 use crate::command;
 use crate::test::PROFILE;
@@ -25,9 +25,10 @@ const LIMIT: Duration = Duration::from_secs(700);
 const WAITING: [&str; 4] = ["slurm", "pauses", "silence", "heartbeats"];
 /// The longest of the others, which begin first.
 const LONG: [&str; 2] = ["switching", "programs"];
-/// They compare processor times or orders of decisions, fill swap, or end whatever has no master.
-const ALONE: [&str; 9] =
-    ["local", "memory", "pageout", "paired", "queues", "replay", "slices", "survive", "takeover"];
+/// They compare processor times or orders of decisions, fill swap or need that there is none, or end whatever
+/// has no master.
+const ALONE: [&str; 10] =
+    ["local", "memory", "outgrow", "pageout", "paired", "queues", "replay", "slices", "survive", "takeover"];
 
 /// What suites use of their own build and find beside themselves.
 const THEIR_OWN: [&str; 2] = ["coswitch-conformance", "libcoswitch_faulty.so"];
@@ -75,7 +76,10 @@ fn run_suites(workspace: &Workspace, mut suites: Vec<Suite>) -> Result<()> {
     let (waiting, long, alone) = (take(&WAITING), take(&LONG), take(&ALONE));
     let [waiting, others] = [waiting, long.into_iter().chain(suites).collect()].map(Mutex::new);
     let mut failed: Vec<Failure> = thread::scope(|scope| {
-        let lanes = [&waiting, &others].map(|lane| scope.spawn(|| run_all(workspace, lane)));
+        let lanes = [vec![&waiting, &others], vec![&others]].map(|lane| {
+            let run = |suites| run_all(workspace, suites);
+            scope.spawn(move || lane.into_iter().flat_map(run).collect::<Vec<_>>())
+        });
         lanes.into_iter().flat_map(|lane| lane.join().expect("a lane does not panic")).collect()
     });
     failed.extend(run_all(workspace, &Mutex::new(alone)));
@@ -92,10 +96,10 @@ fn of_message(line: &str) -> Option<Suite> {
     Some(Suite { name: message["target"]["name"].as_str()?.into(), program })
 }
 
-/// Runs the suites of a lane one after another.
-fn run_all(workspace: &Workspace, lane: &Mutex<Vec<Suite>>) -> Vec<Failure> {
+/// Runs suites one after another, of which other lanes take too.
+fn run_all(workspace: &Workspace, suites: &Mutex<Vec<Suite>>) -> Vec<Failure> {
     let next = || {
-        let mut left = lane.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = suites.lock().unwrap_or_else(PoisonError::into_inner);
         (!left.is_empty()).then(|| left.remove(0))
     };
     std::iter::from_fn(next).filter_map(|suite| run_one(workspace, &suite).err()).collect()
