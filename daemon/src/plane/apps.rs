@@ -65,8 +65,8 @@ impl Apps {
     }
 
     /// Buffered coscheduling: what the ranks have sent so far goes now, what has come in the slot before goes
-    /// to them, and no more until the next exchange. Nodes know an exchange by when it
-    /// begins, by the master's clock.
+    /// to them, and no more until the next exchange. All nodes know an exchange by its time, which the clock
+    /// of the master gives.
     pub(crate) fn exchange(&mut self, begin: i64) {
         self.is_buffered = true;
         self.apps.values_mut().for_each(|app| app.exchange(begin));
