@@ -380,7 +380,7 @@ impl Sessions {
 
     /// Sends a request about `job` to `nodes`. Applications know already where a node is lost.
     pub(crate) fn ask(&self, nodes: &[NodeId], job: JobId, request: &AppRequest) {
-        let asked = Asked::App { job, request: Self::on_time(request.clone()) };
+        let asked = Asked::App { job, request: Self::with_time(request.clone()) };
         self.outgoing().by_ways(|ways| ways.send(Instant::now(), nodes, &asked));
     }
 

@@ -81,7 +81,8 @@ fn start_pid1() -> Result<(), StarterError> {
     }
     let program = std::env::current_exe().map_err(StarterError::Clone)?;
     let (mut ours, theirs) = UnixStream::pair().map_err(StarterError::Talk)?;
-    // System V segments of another namespace cannot be dumped, and MPICH has one for a moment in each rank.
+    // CRIU dumps no System V segment of its own namespace. UCX, a library that MPICH loads, attaches one
+    // for a moment in `MPI_Init`.
     let network = if spec.user.is_some() { libc::CLONE_NEWNET } else { 0 };
     let pid = clone_and_exec(program, theirs.as_raw_fd(), libc::CLONE_NEWIPC | network)
         .map_err(StarterError::Clone)?;

@@ -31,8 +31,8 @@ pub enum AppRequest {
     /// [`AppEvent::Resumed`].
     Resume(Epoch),
     /// All nodes have reached fence `sequence`; `puts` are the keys and values that all of them put since the
-    /// last one. Under buffered coscheduling the ranks go on with the first exchange from `begin` on, by the
-    /// master's clock in nanoseconds, which whoever sends this sets.
+    /// last one. Under buffered coscheduling the ranks go on with the first exchange at or after `begin`, in
+    /// nanoseconds of the master's clock. The sender of the request sets that time.
     FenceDone { sequence: u64, puts: Vec<(String, String)>, begin: i64 },
     /// End the processes and remove everything of the application; answered by [`AppEvent::Released`].
     Release {

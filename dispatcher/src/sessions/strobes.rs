@@ -29,7 +29,7 @@ impl Sessions {
     }
 
     /// The ranks of a job leave a fence on all nodes at that instant, where messages wait for exchanges.
-    pub(super) fn on_time(mut request: AppRequest) -> AppRequest {
+    pub(super) fn with_time(mut request: AppRequest) -> AppRequest {
         if let AppRequest::FenceDone { begin, .. } = &mut request {
             *begin = soon();
         }
