@@ -6,6 +6,7 @@ use super::{Core, Engine, Handle, SharedEngine};
 use crate::abi::{FI_EAGAIN, FI_EAVAIL};
 use coswitch_ring::Doing;
 use std::os::linux::fs::MetadataExt;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// Bound of a sleep in a process with several threads: the sleeper may hold a lock of the MPI library that
@@ -215,7 +216,26 @@ impl SharedEngine {
     }
 }
 
-/// `/proc/self/task` has one subdirectory per thread, and a directory has two links more than subdirectories.
+/// Whether this process has no other thread. As long as it has never had one, the C library says so without a
+/// system call, which would be paid at each wait.
 fn is_single_threaded() -> bool {
+    never_had_another_thread() || has_no_other_thread()
+}
+
+/// False where the C library does not say (glibc before 2.32).
+fn never_had_another_thread() -> bool {
+    static FLAG: LazyLock<usize> = LazyLock::new(|| {
+        // SAFETY: the call looks a name up in the libraries of this process.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+        found.expose_provenance()
+    });
+    let flag = std::ptr::with_exposed_provenance::<std::ffi::c_char>(*FLAG);
+    // SAFETY: not null, it is the C library's variable of this name and type, which lives as long as the
+    // process. It changes where this thread starts another one, which is not now.
+    !flag.is_null() && unsafe { flag.read_volatile() } != 0
+}
+
+/// `/proc/self/task` has one subdirectory per thread, and a directory has two links more than subdirectories.
+fn has_no_other_thread() -> bool {
     std::fs::metadata("/proc/self/task").is_ok_and(|task| task.st_nlink() <= 3)
 }
