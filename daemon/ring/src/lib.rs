@@ -43,7 +43,7 @@ mod spsc;
 mod sync;
 mod wait;
 
-pub use activity::{Activity, Doing};
+pub use activity::{Activity, Arrival, Ask, Doing};
 pub use bell::Bell;
 #[cfg(not(loom))]
 pub use bell::wait_any;

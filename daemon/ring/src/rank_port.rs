@@ -4,7 +4,7 @@
 //! knows nothing of global ranks. All outgoing chunks come from the rank's own slab, whichever peer they go
 //! to. Therefore one peer, which may be asleep, can hold at most half of them.
 
-use crate::activity::{Activity, Doing};
+use crate::activity::{Activity, Ask, Doing};
 use crate::bell::Bell;
 use crate::counters::Counters;
 use crate::header::{Header, NO_CHUNK};
@@ -50,6 +50,8 @@ pub struct RankPort {
     pairs: Vec<RingPair>,
     /// For each chunk, the index of the ring pair that last took it.
     taken_by: Vec<u32>,
+    /// The rank that was woken last of those for which the scheduler has asked quietly.
+    woken: Option<u32>,
 }
 
 impl RankPort {
@@ -69,7 +71,7 @@ impl RankPort {
         };
         let pairs = (0..locals).map(rank).chain([daemon]).collect();
         let taken_by = vec![0; segment.chunks_per_rank() as usize];
-        RankPort { segment, local, pairs, taken_by }
+        RankPort { segment, local, pairs, taken_by, woken: None }
     }
 
     pub fn segment(&self) -> &Arc<Segment> {
@@ -85,11 +87,14 @@ impl RankPort {
         self.segment.rank_bell(self.local)
     }
 
-    /// The rank is about to sleep on its bell.
-    pub fn on_sleep(&self) {
+    /// The rank is about to sleep on its bell. Where a rank that it has woken is about to run, its processor
+    /// has a successor without the scheduler.
+    pub fn on_sleep(&mut self) {
+        let woken = self.woken.take();
+        let has_successor = woken.is_some_and(|local| self.segment.activity(local).has_arrival());
         let activity = self.activity();
         activity.set_doing(Doing::Sleeps);
-        if activity.is_watched() {
+        if activity.note_sleep(has_successor) {
             self.segment.scheduler_bell().ring();
         }
     }
@@ -117,9 +122,12 @@ impl RankPort {
         }
     }
 
-    fn ring_for_record(&self, peer: Peer) {
+    fn ring_for_record(&mut self, peer: Peer) {
         match peer {
-            Peer::Rank(local) => self.segment.ring_for_record(local),
+            Peer::Rank(local) => {
+                let is_quiet = self.segment.ring_for_record(local) == Some(Ask::Quietly);
+                self.woken = is_quiet.then_some(local).or(self.woken);
+            }
             Peer::Daemon => self.segment.daemon_bell().ring(),
         }
     }

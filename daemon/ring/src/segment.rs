@@ -1,6 +1,6 @@
 //! The segment file: creates, opens and maps it, and gives access to its parts.
 
-use crate::activity::Activity;
+use crate::activity::{Activity, Ask};
 use crate::bell::Bell;
 use crate::counters::{Counters, CountersSnapshot};
 use crate::layout::{
@@ -232,13 +232,16 @@ impl Segment {
         self.mapping.shared(self.rank_block(local) + RANK_ACTIVITY)
     }
 
-    /// Call it after publishing a record for this rank. The rank first: it may get the processor at once, and
-    /// the scheduler of its node needs to know only where it does not.
-    pub(crate) fn ring_for_record(&self, local: u32) {
+    /// Call it after publishing a record for this rank. It is noted first, as the rank may have served it and
+    /// sleep again before its bell has been rung for this process; and the rank is woken first, as it may get
+    /// the processor at once. How the scheduler has asked for it, if it has.
+    pub(crate) fn ring_for_record(&self, local: u32) -> Option<Ask> {
+        let asked = self.activity(local).note_arrival();
         self.rank_bell(local).ring();
-        if self.activity(local).note_arrival() {
+        if asked == Some(Ask::AtOnce) {
             self.scheduler_bell().ring();
         }
+        asked
     }
 
     /// Frees the chunks that the daemon had leased and not published. Call it after a restore and before

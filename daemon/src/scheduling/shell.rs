@@ -12,12 +12,12 @@ use std::{
 
 use coswitch_ckpt::processes;
 use coswitch_policies::{
-    JobId,
+    JobId, SimTime,
     local::{
         self, Excerpt, Moments, NodeDecision, NodeScheduler, Task, TaskEvent, TaskId, Technique, Waiting,
     },
 };
-use coswitch_ring::{Bell, Segment, WaitPolicy, wait_any};
+use coswitch_ring::{Ask, Bell, Segment, WaitPolicy, wait_any};
 use nix::unistd::Pid;
 use tracing::{debug, warn};
 
@@ -78,6 +78,8 @@ pub(super) struct Shell {
     /// When the slice of each favoured task is over.
     slices: BTreeMap<TaskId, Instant>,
     timer: Option<Instant>,
+    /// The time of the last event.
+    told: SimTime,
     last_look: Instant,
     last_found: Instant,
     last_measured: Instant,
@@ -97,7 +99,7 @@ struct Job {
 enum Place {
     /// It does not use MPI yet.
     Empty,
-    Taken(Known),
+    Taken(Box<Known>),
     /// Its processes have ended.
     Left,
 }
@@ -140,6 +142,7 @@ impl Shell {
             moments: Moments::new(MOMENTS),
             slices: BTreeMap::new(),
             timer: None,
+            told: SimTime(0),
             last_look: Instant::now(),
             last_found: Instant::now(),
             last_measured: Instant::now(),
@@ -229,8 +232,12 @@ impl Shell {
         tasks.into_iter().for_each(|task| self.tell(TaskEvent::Finished { task }));
     }
 
-    /// Tells the scheduler one thing, and keeps its slices and timers.
     fn tell(&mut self, event: TaskEvent) {
+        self.tell_of(self.clock.now(), event);
+    }
+
+    /// Tells the scheduler what has been the case since this time, and keeps its slices and timers.
+    fn tell_of(&mut self, at: SimTime, event: TaskEvent) {
         // A rank that waits has left its processor already, unless it may spin.
         if let TaskEvent::Blocked { task } = event
             && !self.scheduler.ready().iter().any(|ready| ready.id == task)
@@ -238,15 +245,18 @@ impl Shell {
             return;
         }
         let mut decisions = Vec::new();
-        let at = self.clock.now();
+        // Its time never goes back.
+        self.told = at.max(self.told);
+        let at = self.told;
         if let Err(error) = self.scheduler.on_event(at, event, &mut decisions) {
             return warn!(%error, ?event, "the node scheduler does not understand its ranks");
         }
         self.moments.note(at, &event, &decisions);
-        let now = Instant::now();
         for decision in decisions {
             match decision {
-                NodeDecision::Run { task, slice } => drop(self.slices.insert(task, now + slice)),
+                NodeDecision::Run { task, slice } => {
+                    self.slices.insert(task, self.clock.at(at) + slice);
+                }
                 NodeDecision::Preempt { task } => drop(self.slices.remove(&task)),
                 NodeDecision::Left { task, used, .. } => {
                     self.slices.remove(&task);
@@ -294,14 +304,13 @@ impl Shell {
             let measured: Vec<TaskEvent> = running.flat_map(Job::measure).collect();
             measured.into_iter().for_each(|event| self.tell(event));
         }
+        self.hear();
         let favoured = self.favoured();
         let mut events = Vec::new();
         for job in self.jobs.values_mut().filter(|job| job.runs) {
             let may_spin = self.lets_spin && job.segment.wait_policy().0 != WaitPolicy::Block;
-            let segment = Arc::clone(&job.segment);
-            for (local, known) in job.known() {
-                let sight = Sight::of(&segment, local);
-                events.extend(known.rank.look(sight, favoured.contains(&known.task), may_spin));
+            for (_, known) in job.known() {
+                events.extend(known.rank.changes(favoured.contains(&known.task), may_spin));
             }
             if is_due {
                 job.locals.retain_mut(|local| match local.look() {
@@ -327,6 +336,22 @@ impl Shell {
         self.hold();
         self.set_spins();
         self.set_weights(is_due && self.compete());
+    }
+
+    /// Looks at all ranks, and tells of messages that have arrived.
+    fn hear(&mut self) {
+        let now = self.clock.now();
+        let mut heard = Vec::new();
+        for job in self.jobs.values_mut().filter(|job| job.runs) {
+            let segment = Arc::clone(&job.segment);
+            for (local, known) in job.known() {
+                let sight = Sight::of(&segment, local);
+                let at = sight.arrival.map_or(now, |arrival| now.before(arrival.ago));
+                heard.extend(known.rank.see(sight).into_iter().map(|event| (at, event)));
+            }
+        }
+        heard.sort_by_key(|(at, _)| *at);
+        heard.into_iter().for_each(|(at, event)| self.tell_of(at, event));
     }
 
     fn end_slice(&mut self, task: TaskId) {
@@ -359,7 +384,8 @@ impl Shell {
                 let task = TaskId(self.next_task);
                 self.next_task += 1;
                 let rank = Rank::new(task, Sight::of(&job.segment, local));
-                *place = Place::Taken(Known { task, rank, group, meter, weight: None });
+                let known = Known { task, rank, group, meter, weight: None };
+                *place = Place::Taken(Box::new(known));
                 found.push((task, *id));
             }
         }
@@ -436,7 +462,8 @@ impl Shell {
     }
 
     /// Favours the ranks that have a processor, and those that would get one if they were woken: the kernel
-    /// then wakes them at once. `asks`: ranks may ring again.
+    /// then wakes them at once, and this thread, which would run before them, hears of it afterwards. `asks`:
+    /// ranks may ring again.
     fn set_weights(&mut self, asks: bool) {
         let favoured = self.favoured();
         let mut ended = Vec::new();
@@ -452,10 +479,11 @@ impl Shell {
                 if is_favoured {
                     activity.stop_asking();
                 }
-                match is_favoured {
-                    true if asks => activity.watch_for_sleep(),
-                    false if asks => activity.ask_for_arrival(),
-                    _ => {}
+                match (is_favoured, is_usual) {
+                    _ if !asks => {}
+                    (true, _) => activity.watch_for_sleep(),
+                    (false, true) => activity.ask_for_arrival(Ask::Quietly),
+                    (false, false) => activity.ask_for_arrival(Ask::AtOnce),
                 }
             }
             job.forget(&ended);
@@ -517,7 +545,7 @@ impl Job {
     /// The ranks that use MPI, with their local indexes.
     fn known(&mut self) -> impl Iterator<Item = (u32, &mut Known)> {
         (0..).zip(&mut self.ranks).filter_map(|(local, place)| match place {
-            Place::Taken(known) => Some((local, known)),
+            Place::Taken(known) => Some((local, &mut **known)),
             Place::Empty | Place::Left => None,
         })
     }
