@@ -134,6 +134,14 @@ impl Rank {
         events
     }
 
+    /// It was told to wait, and the scheduler has let it leave instead: another rank took its processor at the
+    /// same look. Else it would never come back for the scheduler.
+    pub(super) fn on_left(&mut self) {
+        if self.phase == Phase::Waits {
+            self.phase = Phase::Away;
+        }
+    }
+
     /// It has had its processor for a whole slice: it does not want a message that it has left alone for so
     /// long. Else one that came as it began to compute would favour it for ever.
     pub(super) fn on_slice_over(&mut self) -> Option<TaskEvent> {
@@ -218,6 +226,17 @@ mod tests {
             look(&mut rank, sight(Doing::Computes, 9), true, true),
             [TaskEvent::WaitOver { task: TASK }]
         );
+    }
+
+    #[test]
+    fn a_rank_that_loses_its_processor_as_it_begins_to_spin_comes_back() {
+        let mut rank = rank();
+        look(&mut rank, sight(Doing::Polls, 1), true, true);
+        rank.on_left();
+        let back = [TaskEvent::WaitOver { task: TASK }, TaskEvent::Unblocked { task: TASK }];
+        assert_eq!(look(&mut rank, sight(Doing::Polls, 2), false, true), back);
+        rank.on_left();
+        assert_eq!(look(&mut rank, sight(Doing::Computes, 3), false, true), [], "it is ready");
     }
 
     /// Else a rank that communicates no more would be called, or overtake others, for ever.

@@ -326,6 +326,7 @@ impl Shell {
             }
         }
         events.into_iter().for_each(|event| self.tell(event));
+        self.note_left();
         let over: Vec<TaskId> =
             self.slices.iter().filter(|(_, end)| **end <= now).map(|(task, _)| *task).collect();
         over.into_iter().for_each(|task| self.end_slice(task));
@@ -352,6 +353,16 @@ impl Shell {
         }
         heard.sort_by_key(|(at, _)| *at);
         heard.into_iter().for_each(|(at, event)| self.tell_of(at, event));
+    }
+
+    /// A rank that may not spin leaves, whatever it does.
+    fn note_left(&mut self) {
+        let ready = self.scheduler.ready();
+        for (_, known) in self.jobs.values_mut().flat_map(Job::known) {
+            if !ready.iter().any(|task| task.id == known.task) {
+                known.rank.on_left();
+            }
+        }
     }
 
     fn end_slice(&mut self, task: TaskId) {
