@@ -6,8 +6,8 @@
 //! once.
 //!
 //! A rank that the kernel runs as soon as it is woken must not wait for the scheduler before that. Its next
-//! arrival is asked for quietly: the sender writes down the time, and the rank rings when it sleeps again. The
-//! scheduler hears of the arrival then, or sees it at its next look.
+//! arrival is asked for quietly: the sender writes down the time, and the rank rings when it sleeps again.
+//! The scheduler hears of the arrival then, or sees it at its next look.
 
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},

@@ -7,8 +7,8 @@
 //! ```
 //! A thread of the daemon looks at the ranks' [activity](coswitch_ring::Activity) every millisecond while
 //! more of them are ready than the node has processors, and at once where a message arrives for a rank that
-//! is not favoured. No rank makes a system call for it, except that ring. A rank that would get a processor at
-//! once has the usual weight before it is woken, and the thread hears of the message afterwards.
+//! is not favoured. No rank makes a system call for it, except that ring. A rank that would get a processor
+//! at once has the usual weight before it is woken, and the thread hears of the message afterwards.
 //!
 //! The tasks that have a processor by the scheduler's decision keep the usual weight, and all others get the
 //! least one: the kernel then gives a favoured rank 68 parts of 69 of a processor that another one wants,

@@ -8,8 +8,8 @@
 //!      └───────────────────── sleeps ─────────────────┘
 //! ```
 //! A rank that a message has woken says that it sleeps until it has a processor. So between a message and its
-//! next poll it counts as ready. Where the scheduler hears of the message later, all that is told for the time
-//! of its [arrival](Rank::see).
+//! next poll it counts as ready. Where the scheduler hears of a message later, it is told what has been so
+//! since the [arrival](Rank::see).
 
 use coswitch_policies::local::{TaskEvent, TaskId};
 use coswitch_ring::{Arrival, Doing, Segment};
@@ -134,8 +134,8 @@ impl Rank {
         events
     }
 
-    /// It was told to wait, and the scheduler has let it leave instead: another rank took its processor at the
-    /// same look. Else it would never come back for the scheduler.
+    /// It waits without a processor after all, because another rank took that at the same look. Else it would
+    /// never come back for the scheduler.
     pub(super) fn on_left(&mut self) {
         if self.phase == Phase::Waits {
             self.phase = Phase::Away;
