@@ -13,7 +13,7 @@ use coswitch_policies::{
         allocate::{Allocator, BoxPacker, Buddy, Contiguous, FirstFit, M2db, Mesh, Request},
         machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
         queue::{
-            Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec,
+            Aging, AgingConfig, Apart, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec,
             QueueTable, QueuedJob,
         },
     },
@@ -333,6 +333,33 @@ fn conservative_keeps_its_promises(machine: &mut Machine, jobs: &[Job]) {
     assert!(promised.iter().all(|(job, at)| starts[job] <= *at));
 }
 
+/// The groups that may get nodes of `group`, also by way of others.
+fn part_of(machine: &Machine, group: GroupId) -> BTreeSet<GroupId> {
+    let mut part = BTreeSet::from([group]);
+    loop {
+        let groups = (0..).map(GroupId).take(machine.groups().len());
+        let joined = groups.filter(|group| part.iter().any(|of| machine.may_compete(*of, *group)));
+        let joined: BTreeSet<GroupId> = joined.collect();
+        if joined == part {
+            return part;
+        }
+        part = joined;
+    }
+}
+
+/// Each part of a machine is scheduled as if there were no other.
+fn parts_are_apart(empty: &dyn Fn() -> Box<dyn QueueOrder>, machine: &dyn Fn() -> Machine, jobs: &[Job]) {
+    let mut order = Apart::new(&machine(), empty());
+    let whole = play(&mut order, &mut machine(), jobs, |_, _, _, _| {});
+    for group in (0..).map(GroupId).take(machine().groups().len()) {
+        let part = part_of(&machine(), group);
+        let of_part: Vec<Job> = jobs.iter().copied().filter(|job| part.contains(&job.waits.group)).collect();
+        let mut order = Apart::new(&machine(), empty());
+        let alone = play(&mut order, &mut machine(), &of_part, |_, _, _, _| {});
+        assert!(alone.iter().all(|(job, at)| whole[job] == *at), "{alone:?} {whole:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -343,6 +370,14 @@ proptest! {
         order.sort_by_key(|job| (job.waits.submitted, job.waits.job));
         prop_assert!(order.is_sorted_by_key(|job| starts[&job.waits.job]));
         prop_assert!(jobs.iter().all(|job| starts[&job.waits.job] >= job.waits.submitted));
+    }
+
+    #[test]
+    fn parts_of_a_machine_know_nothing_of_each_other((widths, groups, jobs) in overlapping()) {
+        let machine = || any_nodes(&widths, &groups);
+        let empties: [&dyn Fn() -> Box<dyn QueueOrder>; 3] =
+            [&|| Box::new(Fcfs::default()), &|| Box::new(Easy::default()), &|| Box::new(Conservative::default())];
+        empties.iter().for_each(|empty| parts_are_apart(empty, &machine, &jobs));
     }
 
     #[test]

@@ -14,7 +14,9 @@ use super::{
     allocate::Mesh,
     choice::{AllocatorName, QueueName},
     machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
-    queue::{Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueOrder, QueueSpec, QueueTable},
+    queue::{
+        Aging, AgingConfig, Apart, Conservative, Easy, Fcfs, Priority, QueueOrder, QueueSpec, QueueTable,
+    },
 };
 use crate::NodeId;
 
@@ -257,7 +259,7 @@ impl Layout {
         Ok(Machine::new(sets.collect(), groups, calendar)?)
     }
 
-    /// An empty queue of this order.
+    /// An empty queue of this order, for each part of the machine.
     ///
     /// # Errors
     /// Where a name is unknown or a value invalid, or this order would ignore a limit.
@@ -267,7 +269,7 @@ impl Layout {
         if let (Some(queue), true) = (limited, name != QueueName::Aging) {
             return Err(LayoutError::IgnoredLimit(queue.name.clone()));
         }
-        Ok(match name {
+        let order: Box<dyn QueueOrder> = match name {
             QueueName::Fcfs => Box::new(Fcfs::default()),
             QueueName::Easy => Box::new(Easy::default()),
             QueueName::Conservative => Box::new(Conservative::default()),
@@ -276,7 +278,9 @@ impl Layout {
                 age_factor: Priority::points(self.age_factor),
                 block_priority: self.block_priority.filter(|points| *points > 0).map(Priority::points),
             })),
-        })
+        };
+        let machine = self.machine(AllocatorName::FirstFit, Daytime::default())?;
+        Ok(Box::new(Apart::new(&machine, order)))
     }
 
     /// The queues as the order `aging` takes them.

@@ -315,6 +315,15 @@ impl Machine {
         a == b || self.sets_of(now, a).iter().any(|set| self.sets_of(now, b).contains(set))
     }
 
+    /// Whether two groups may use the same set, each in any period.
+    #[must_use]
+    pub fn may_compete(&self, a: GroupId, b: GroupId) -> bool {
+        let sets = |group| {
+            [Period::Prime, Period::NonPrime].into_iter().flat_map(move |period| self.sets_in(group, period))
+        };
+        a == b || sets(a).any(|set| sets(b).any(|other| other == set))
+    }
+
     fn sets_of(&self, now: SimTime, group: GroupId) -> &[SetId] {
         self.sets_in(group, self.calendar.period(now))
     }

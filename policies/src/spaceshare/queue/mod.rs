@@ -15,12 +15,14 @@
 //! | `priority` | queue priority with aging, blocking for large jobs | paper 002 §2.3 |
 //! | `table` | the queues: priorities, node groups, limits | paper 002 §2.1-2.3 |
 //! | `easy` | backfilling with a reservation for the head | Lifka 1995 |
+//! | `apart` | any of these for each part of a divided machine | paper 000 §3.1 |
 //! | `conservative` | backfilling with a reservation for every job | Feitelson and Weil 1998 |
 //! | `line` | waiting jobs, searchable by size and limit | |
 //! | `profile`, `profiles`, `steps` | free units over time, for reservations | |
 //!
 //! [`rms`] stands apart: it shares time as well as space, so it also suspends jobs.
 
+mod apart;
 mod conservative;
 mod easy;
 mod fcfs;
@@ -37,6 +39,7 @@ use std::{fmt, time::Duration};
 use dyn_clone::DynClone;
 use serde::{Deserialize, Serialize};
 
+pub use apart::Apart;
 pub use conservative::Conservative;
 pub use easy::Easy;
 pub use fcfs::Fcfs;

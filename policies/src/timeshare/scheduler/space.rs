@@ -53,7 +53,7 @@ pub struct NodeWait {
     pub free: u32,
     /// The hours of its group that hold the job have not come yet.
     pub opens: Option<Opening>,
-    /// Jobs that came before it.
+    /// Jobs that came before it, and may use nodes of its group.
     pub ahead: u32,
     /// It starts by then, provided that jobs keep their time limits; `None` where it has no reservation, or
     /// parked jobs come back, with which reservations do not reckon.
@@ -430,8 +430,10 @@ impl Scheduler {
     #[must_use]
     pub fn node_wait(&self, now: SimTime, job: JobId) -> Option<NodeWait> {
         let space = self.space.as_ref()?;
-        let ahead = self.queue.iter().position(|queued| *queued == job)?;
-        let waiting = space.waiting.iter().find(|waiting| waiting.job == job)?;
+        let place = space.waiting.iter().position(|waiting| waiting.job == job)?;
+        let (before, waiting) = (&space.waiting[..place], &space.waiting[place]);
+        let competes = |other: &&QueuedJob| space.machine.may_compete(other.group, waiting.group);
+        let ahead = before.iter().filter(competes).count();
         let some_return = self.held.values().any(|held| matches!(held, Held::Returning(_)));
         let promised = space.order.promised(now, &space.machine, job);
         let starts_by = promised.filter(|at| *at < NEVER && !some_return);

@@ -347,14 +347,14 @@ fn partitions(queue: QueueName) -> SpaceSharing {
 }
 
 #[test]
-fn jobs_of_a_partition_of_higher_priority_are_taken_first() {
+fn no_job_waits_for_one_of_another_partition() {
     let mut desk = desk_of(partitions(QueueName::Fcfs));
     desk.queue(2, 100);
-    // It keeps waiting whatever is behind it.
+    // It keeps waiting what is behind it in its own partition.
     desk.queue(2, 100);
     desk.queue_at_night(1, 100);
-    assert_eq!(desk.nodes(), [(0, vec![0, 1]), (2, vec![2])], "that of the second partition goes first");
-    // The partition comes before the priority of a job, which counts within it.
+    assert_eq!(desk.nodes(), [(0, vec![0, 1]), (2, vec![2])]);
+    // The priority of a job counts within its partition.
     let priorities = vec![(JobId(4), 9), (JobId(3), 1)];
     desk.tell(SchedulerEvent::Prioritized { priorities });
     desk.queue_at_night(2, 100);
@@ -362,5 +362,7 @@ fn jobs_of_a_partition_of_higher_priority_are_taken_first() {
     desk.queue_at_night(1, 100);
     assert_eq!(desk.nodes(), [(0, vec![0, 1]), (2, vec![2])], "job 3 waits for both nodes");
     let ahead = |job| desk.scheduler.node_wait(desk.now, JobId(job)).unwrap().ahead;
-    assert_eq!([3, 5, 4, 1].map(ahead), [0, 1, 2, 3]);
+    assert_eq!([3, 5, 4, 1].map(ahead), [0, 1, 0, 1]);
+    desk.then(finished(0));
+    assert_eq!(desk.nodes(), [(2, vec![2]), (4, vec![0])], "the partition of job 3 is no matter of job 4");
 }
