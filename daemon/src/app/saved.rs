@@ -1,6 +1,9 @@
 //! What a snapshot holds besides the processes: all that a new daemon needs to restore the part.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use anyhow::{Context, ensure};
 use coswitch_ckpt::{SegmentFile, Snapshot};
@@ -33,6 +36,10 @@ pub struct SavedPart {
     heard: Hearing,
     /// Memory of the ranks.
     bytes: Bytes,
+    /// The epochs that are kept while copies of later ones are made ([`Part::copy`]). A new daemon hears of
+    /// them again only when the next copy is ordered, and would remove them at the snapshot before that.
+    #[serde(default)]
+    needed: BTreeSet<u64>,
 }
 
 impl SavedPart {
@@ -89,6 +96,7 @@ impl Part {
             launcher: self.launcher.parts().to_vec(),
             heard: self.hearing.clone(),
             bytes: self.resources().cgroup.used()?,
+            needed: self.needed(),
         };
         Ok(serde_json::to_vec(&saved)?)
     }
@@ -128,6 +136,7 @@ impl Part {
         self.resources = Some(Resources { cgroup, segment, file, launch });
         self.state = State::Parked;
         self.image_bytes = saved.bytes;
+        self.needed = Arc::new(Mutex::new(saved.needed.clone()));
         (self.told.epoch, self.told.cuts) = (epoch, epoch);
         self.recall(saved);
         Ok(())
@@ -148,6 +157,15 @@ mod tests {
             "launch": launch, "reached": null, "fences": fences, "launcher": [], "bytes": 0,
         });
         serde_json::from_value(part).expect("it is understood without what it does not have")
+    }
+
+    #[test]
+    fn what_copies_need_stays_known_where_the_part_moves() {
+        let saved = SavedPart { needed: BTreeSet::from([3]), ..part(&[]) };
+        let moved = SavedPart::placed(&serde_json::to_vec(&saved).unwrap(), &[NodeId(1)]).unwrap();
+        let moved: SavedPart = serde_json::from_slice(&moved).unwrap();
+        assert_eq!((moved.needed, moved.launch.placement), (BTreeSet::from([3]), vec![NodeId(1)]));
+        assert!(part(&[]).needed.is_empty(), "an earlier version does not say");
     }
 
     #[test]
