@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::app::{
     AppEvent, AppRequest, Exit, Failure, FetchRequest, Holding, LaunchRequest, Park, PartState, Puts,
-    RankEnd, RankTraffic, ReceiveRequest, SentProgram, Step, Wait,
+    RankEnd, RankTraffic, ReceiveRequest, SentProgram, Step, Wait, moving_time,
 };
 pub use coswitch_ckpt::{Checksum, Checksummer, JobUser};
 pub use coswitch_launcher::protocol::{FENCES_MAX, PUTS_BYTES_MAX, put_bytes};

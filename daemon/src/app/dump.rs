@@ -26,9 +26,10 @@ use super::{
 use crate::{
     node::SNAPSHOT_OVERHEAD,
     plane::Command,
-    protocol::{AppEvent, Failure, LaunchRequest, Park, Step},
+    protocol::{AppEvent, Failure, LaunchRequest, Park, Step, moving_time},
 };
 
+/// And [`moving_time`].
 const DUMP_LIMIT: Duration = Duration::from_secs(240);
 const REAP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -202,7 +203,7 @@ impl Dump {
             arena: Some(self.node.arena.clone()),
             stays: self.stays,
             confined: self.confined,
-            timeout: DUMP_LIMIT,
+            timeout: DUMP_LIMIT + moving_time(self.resident),
         };
         let dumped = self.node.criu.dump(&request);
         let mut report = dumped.map_err(|error| match error.tree() {

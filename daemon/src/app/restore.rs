@@ -21,9 +21,10 @@ use super::{
 use crate::{
     children::Child,
     plane::Command,
-    protocol::{AppEvent, Failure, Step},
+    protocol::{AppEvent, Failure, Step, moving_time},
 };
 
+/// And [`moving_time`].
 const RESTORE_LIMIT: Duration = Duration::from_secs(240);
 
 impl Part {
@@ -120,12 +121,13 @@ fn restore_snapshot(
     // A hole would take memory when it is touched, where there may be none.
     memory.allocate()?;
     snapshot.place_program()?;
-    let mut request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
+    let images = snapshot.manifest().files.iter().filter(|file| file.name.starts_with("images/"));
+    let bytes = images.map(|file| Bytes(file.bytes)).sum();
+    let limit = RESTORE_LIMIT + moving_time(bytes);
+    let mut request = snapshot.restore_request(cgroups, Some(segment), limit);
     request.arena = Some(node.arena.clone());
     request.user = user;
     let restored = snapshot.restore(&node.criu, &request)?;
-    let images = snapshot.manifest().files.iter().filter(|file| file.name.starts_with("images/"));
-    let bytes = images.map(|file| Bytes(file.bytes)).sum();
     // Newer ones are of a past that has not happened.
     if let Err(error) = node.store.remove_newer(&job.to_string(), epoch.0) {
         warn!(%job, %error, "a snapshot that is void could not be removed");

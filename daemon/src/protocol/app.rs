@@ -136,6 +136,15 @@ pub struct LaunchRequest {
     pub program: Option<SentProgram>,
 }
 
+/// The time in which any storage and network that is not broken moves so much memory: 64 MiB a second. The
+/// limits of steps that move memory are longer by it, up to a day.
+#[must_use]
+pub fn moving_time(bytes: Bytes) -> Duration {
+    const SLOWEST: u64 = 64 << 20;
+    const MOST: u64 = 24 * 3600;
+    Duration::from_secs((bytes.0 / SLOWEST).min(MOST))
+}
+
 /// How an application leaves memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Park {

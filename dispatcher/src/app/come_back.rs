@@ -1,6 +1,6 @@
 //! Restore and resume: the second attempt, and the fall-back to an older snapshot.
 
-use coswitch_daemon::protocol::AppRequest;
+use coswitch_daemon::protocol::{AppRequest, moving_time};
 use coswitch_policies::{NodeId, Residence};
 
 use super::{App, Back, DumpFailure, State};
@@ -12,7 +12,7 @@ impl App {
         if self.unsealed.is_empty() {
             self.restore(None, back);
         } else {
-            self.arm(self.timeouts.restore);
+            self.arm(self.timeouts.restore + moving_time(self.image_bytes));
             self.state = State::AwaitingSeal { back };
         }
     }

@@ -125,7 +125,8 @@ pub enum Output {
 }
 
 /// How long each step may take on the slowest node. A daemon has shorter time-outs of its own; these guard
-/// against a daemon that does not answer.
+/// against a daemon that does not answer. While it says how far a dump or a restore has come, it has not
+/// gone silent.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     pub launch: Duration,
@@ -300,6 +301,8 @@ pub struct App {
     snapshots: Snapshots,
     copies: Copies,
     moving: Option<Moving>,
+    /// The size of the largest image.
+    image_bytes: Bytes,
     /// Nodes that have an image of `epoch`, sealed or not.
     imaged: Nodes,
     unsealed: Nodes,
@@ -337,6 +340,7 @@ impl App {
             next: None,
             epoch: Epoch(0),
             cuts: 0,
+            image_bytes: Bytes(0),
             imaged: Nodes::new(),
             unsealed: Nodes::new(),
             exited: Nodes::new(),
@@ -487,6 +491,7 @@ impl App {
                 self.step_done(node, SwitchStep::Dump, dump, bytes);
                 self.step_done(node, SwitchStep::Release, release, Bytes(0));
                 if self.launch.park == Park::Criu {
+                    self.image_bytes = self.image_bytes.max(bytes);
                     self.imaged.insert(node);
                     self.unsealed.insert(node);
                 }
@@ -503,6 +508,7 @@ impl App {
                 // Each node has a directory of its own below the one that the user has named.
                 let root = tier.parent().map_or_else(|| tier.clone(), Into::into);
                 self.tell(Report::Stored { node, root, bytes, epoch });
+                self.image_bytes = self.image_bytes.max(bytes);
                 self.snapshots.set(node, sealed);
                 if epoch == self.epoch && self.unsealed.remove(&node) {
                     self.on_sealed();
@@ -548,10 +554,12 @@ impl App {
                 self.exited.insert(node);
                 self.on_exited();
             }
-            AppEvent::Progress { .. } if self.is_checkpointing() => {}
             AppEvent::Progress { step, bytes, total } => {
-                let step = if step == Step::Restore { SwitchStep::Restore } else { SwitchStep::Dump };
-                self.tell(Report::Progress { node, step, bytes, total });
+                self.on_progress(node);
+                if !self.is_checkpointing() {
+                    let step = if step == Step::Restore { SwitchStep::Restore } else { SwitchStep::Dump };
+                    self.tell(Report::Progress { node, step, bytes, total });
+                }
             }
             AppEvent::Traffic(ranks) => self.tell(Report::Traffic { node, ranks }),
             AppEvent::Processed { group, used } => self.tell(Report::Processed { node, group, used }),
@@ -559,6 +567,22 @@ impl App {
             AppEvent::Failed { during, failure } => self.on_failed(node, during, failure),
             // Late answers to requests that were given up.
             _ => {}
+        }
+    }
+
+    /// The daemon of the node is there, and its own limit is by how much it moves.
+    fn on_progress(&mut self, node: NodeId) {
+        let (waiting, limit) = match &self.state {
+            State::Dumping { waiting, .. } | State::Checkpointing { waiting, .. } => {
+                (waiting, self.timeouts.dump)
+            }
+            State::Restoring { waiting, .. } | State::Undoing { restoring: waiting, .. } => {
+                (waiting, self.timeouts.restore)
+            }
+            _ => return,
+        };
+        if waiting.contains(&node) {
+            self.arm(limit);
         }
     }
 

@@ -6,7 +6,7 @@
 //! ```
 //! Until the new node has the snapshot sealed, nothing of the old one counts as gone: it may come back.
 
-use coswitch_daemon::protocol::{AppRequest, FetchRequest};
+use coswitch_daemon::protocol::{AppRequest, FetchRequest, moving_time};
 use coswitch_policies::{Epoch, NodeId};
 
 use super::{App, Output, State, end::release};
@@ -55,7 +55,7 @@ impl App {
         if let State::Stranded { waiting: awaited, .. } = &mut self.state {
             *awaited = waiting;
         }
-        self.arm(self.timeouts.restore);
+        self.arm(self.timeouts.restore + moving_time(self.image_bytes));
     }
 
     /// The application ends while a part is on its way.

@@ -3,6 +3,7 @@
 mod away;
 mod checkpoint;
 mod copies;
+mod large;
 mod model;
 mod pause;
 mod releasing;
