@@ -375,8 +375,10 @@ proptest! {
     #[test]
     fn parts_of_a_machine_know_nothing_of_each_other((widths, groups, jobs) in overlapping()) {
         let machine = || any_nodes(&widths, &groups);
-        let empties: [&dyn Fn() -> Box<dyn QueueOrder>; 3] =
-            [&|| Box::new(Fcfs::default()), &|| Box::new(Easy::default()), &|| Box::new(Conservative::default())];
+        let fcfs = || Box::new(Fcfs::default()) as Box<dyn QueueOrder>;
+        let easy = || Box::new(Easy::default()) as Box<dyn QueueOrder>;
+        let conservative = || Box::new(Conservative::default()) as Box<dyn QueueOrder>;
+        let empties: [&dyn Fn() -> Box<dyn QueueOrder>; 3] = [&fcfs, &easy, &conservative];
         empties.iter().for_each(|empty| parts_are_apart(empty, &machine, &jobs));
     }
 
