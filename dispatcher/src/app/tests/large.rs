@@ -28,6 +28,6 @@ fn a_large_snapshot_is_waited_for_as_long_as_a_slow_disk_takes() {
     story.order(Order::Park);
     story.event(0, flushed(1));
     story.event(0, AppEvent::Dumped { epoch: Epoch(1), bytes: Bytes::mib(640 << 10), dump: MS, release: MS });
-    let limit = armed(story.app.on(Input::Order(Order::Resume)));
+    let limit = armed(story.app.on(Input::Order(Order::Restore)));
     assert_eq!(limit, Some(Timeouts::default().restore + 10_240 * 1000 * MS));
 }
