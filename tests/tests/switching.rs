@@ -192,7 +192,8 @@ fn job_is_parked_in_the_second_directory_if_the_first_is_full_and_stays_if_both_
     }
 }
 
-/// UCX, a library that MPICH loads, attaches such a segment for a moment in `MPI_Init`.
+/// Programs use System V shared memory, and so does MPICH: its library UCX attaches a segment for a moment in
+/// `MPI_Init`.
 #[test]
 fn ranks_keep_their_system_v_segments_across_switches() {
     // Of two segments one is removed while it is attached, as programs do that leave nothing behind.

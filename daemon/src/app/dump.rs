@@ -29,7 +29,7 @@ use crate::{
     protocol::{AppEvent, Failure, LaunchRequest, Park, Step, moving_time},
 };
 
-/// And [`moving_time`].
+/// For little memory; the [`moving_time`] of the ranks' memory is added.
 const DUMP_LIMIT: Duration = Duration::from_secs(240);
 const REAP_LIMIT: Duration = Duration::from_secs(10);
 

@@ -24,7 +24,7 @@ use crate::{
     protocol::{AppEvent, Failure, Step, moving_time},
 };
 
-/// And [`moving_time`].
+/// For little memory; the [`moving_time`] of the images is added.
 const RESTORE_LIMIT: Duration = Duration::from_secs(240);
 
 impl Part {

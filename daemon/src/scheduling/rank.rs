@@ -8,8 +8,8 @@
 //!      └───────────────────── sleeps ─────────────────┘
 //! ```
 //! A rank that a message has woken says that it sleeps until it has a processor. So between a message and its
-//! next poll it counts as ready. Where the scheduler hears of a message later, it is told what has been so
-//! since the [arrival](Rank::see).
+//! next poll it counts as ready. Where the node notices a message late, it tells the scheduler what the
+//! message has changed with the time of the [arrival](Rank::see).
 
 use coswitch_policies::local::{TaskEvent, TaskId};
 use coswitch_ring::{Arrival, Doing, Segment};

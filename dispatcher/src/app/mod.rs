@@ -56,6 +56,7 @@ mod lost;
 mod moving;
 mod pause;
 mod snapshots;
+mod timeouts;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -73,6 +74,7 @@ use copies::Copies;
 use moving::Moving;
 use pause::Pause;
 use snapshots::Snapshots;
+pub use timeouts::Timeouts;
 
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -122,47 +124,6 @@ pub enum Output {
     Paused { ran: bool },
     /// Its ranks run on, for this reason.
     NotPaused(String),
-}
-
-/// How long each step may take on the slowest node. A daemon has shorter time-outs of its own; these guard
-/// against a daemon that does not answer. While it says how far a dump or a restore has come, it has not
-/// gone silent.
-#[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
-    pub launch: Duration,
-    /// Freezing and flushing.
-    pub cut: Duration,
-    pub dump: Duration,
-    /// The wait for the snapshot to be sealed included.
-    pub restore: Duration,
-    pub resume: Duration,
-    pub release: Duration,
-    /// How long the next daemon of a lost node is waited for, where processes outlive a daemon. `None`: they
-    /// do not.
-    pub away: Option<Duration>,
-}
-
-impl Timeouts {
-    /// Of a cluster that stays.
-    #[must_use]
-    pub fn standing() -> Self {
-        Self { away: Some(Duration::from_secs(10)), ..Self::default() }
-    }
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self {
-            launch: seconds(70),
-            cut: seconds(30),
-            dump: seconds(330),
-            restore: seconds(330),
-            resume: seconds(20),
-            release: seconds(30),
-            away: None,
-        }
-    }
 }
 
 type Nodes = BTreeSet<NodeId>;
@@ -291,6 +252,8 @@ pub struct App {
     /// That of an adopted application, in which its nodes are until it begins another one.
     adopted_life: Option<u32>,
     timeouts: Timeouts,
+    /// The present limit allows for the moving of so much memory.
+    allowed_for: Bytes,
     state: State,
     /// The order that waits for the answer to the one before it.
     next: Option<Order>,
@@ -336,6 +299,7 @@ impl App {
             life: 1,
             adopted_life: None,
             timeouts,
+            allowed_for: Bytes(0),
             state: State::Idle,
             next: None,
             epoch: Epoch(0),
@@ -425,10 +389,6 @@ impl App {
 
     fn tell(&mut self, report: Report) {
         self.outputs.push(Output::Tell(report));
-    }
-
-    fn arm(&mut self, limit: Duration) {
-        self.outputs.push(Output::Arm(Some(limit)));
     }
 
     fn on_order(&mut self, order: Order) {
@@ -555,7 +515,7 @@ impl App {
                 self.on_exited();
             }
             AppEvent::Progress { step, bytes, total } => {
-                self.on_progress(node);
+                self.allow_for(node, total);
                 if !self.is_checkpointing() {
                     let step = if step == Step::Restore { SwitchStep::Restore } else { SwitchStep::Dump };
                     self.tell(Report::Progress { node, step, bytes, total });
@@ -567,22 +527,6 @@ impl App {
             AppEvent::Failed { during, failure } => self.on_failed(node, during, failure),
             // Late answers to requests that were given up.
             _ => {}
-        }
-    }
-
-    /// The daemon of the node is there, and its own limit is by how much it moves.
-    fn on_progress(&mut self, node: NodeId) {
-        let (waiting, limit) = match &self.state {
-            State::Dumping { waiting, .. } | State::Checkpointing { waiting, .. } => {
-                (waiting, self.timeouts.dump)
-            }
-            State::Restoring { waiting, .. } | State::Undoing { restoring: waiting, .. } => {
-                (waiting, self.timeouts.restore)
-            }
-            _ => return,
-        };
-        if waiting.contains(&node) {
-            self.arm(limit);
         }
     }
 

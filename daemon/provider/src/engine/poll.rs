@@ -7,6 +7,7 @@ use crate::abi::{FI_EAGAIN, FI_EAVAIL};
 use coswitch_ring::Doing;
 use std::os::linux::fs::MetadataExt;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 /// Bound of a sleep in a process with several threads: the sleeper may hold a lock of the MPI library that
@@ -224,15 +225,14 @@ fn is_single_threaded() -> bool {
 
 /// False where the C library does not say (glibc before 2.32).
 fn never_had_another_thread() -> bool {
-    static FLAG: LazyLock<usize> = LazyLock::new(|| {
-        // SAFETY: the call looks a name up in the libraries of this process.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
-        found.expose_provenance()
+    static FLAG: LazyLock<Option<&AtomicU8>> = LazyLock::new(|| {
+        // SAFETY: the call looks a name up in the libraries of this process. What it finds is the C library's
+        // variable of this name, one byte, which lives as long as the process; else it is null.
+        unsafe {
+            libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()).cast::<AtomicU8>().as_ref()
+        }
     });
-    let flag = std::ptr::with_exposed_provenance::<std::ffi::c_char>(*FLAG);
-    // SAFETY: not null, it is the C library's variable of this name and type, which lives as long as the
-    // process. It changes where this thread starts another one, which is not now.
-    !flag.is_null() && unsafe { flag.read_volatile() } != 0
+    FLAG.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
 }
 
 /// `/proc/self/task` has one subdirectory per thread, and a directory has two links more than subdirectories.

@@ -7,19 +7,20 @@ fn armed(outputs: Vec<Output>) -> Option<Duration> {
 }
 
 #[test]
-fn a_node_that_says_how_far_it_has_come_is_given_time() {
+fn a_dump_of_much_memory_has_more_time_once() {
     let mut story = Story::running(2);
     story.order(Order::Park);
     (0..2).for_each(|node| story.event(node, flushed(1)));
-    let limit = Timeouts::default().dump;
-    let progress = |story: &mut Story, node| {
-        let moved = AppEvent::Progress { step: Step::Dump, bytes: Bytes(1), total: Bytes(2) };
+    let progress = |story: &mut Story, node, mib| {
+        let moved = AppEvent::Progress { step: Step::Dump, bytes: Bytes(1), total: Bytes::mib(mib) };
         armed(story.app.on(Input::Event(NodeId(node), moved)))
     };
-    assert_eq!(progress(&mut story, 0), Some(limit));
+    let limit = |seconds| Some(Timeouts::default().dump + Duration::from_secs(seconds));
+    assert_eq!(progress(&mut story, 0, 640), limit(10));
+    assert_eq!(progress(&mut story, 0, 640), None, "a daemon that only says so does not get more");
+    assert_eq!(progress(&mut story, 1, 1280), limit(20), "the other node moves more");
     story.event(0, dumped(1));
-    assert_eq!(progress(&mut story, 0), None, "it has answered");
-    assert_eq!(progress(&mut story, 1), Some(limit));
+    assert_eq!(progress(&mut story, 0, 6400), None, "it has answered");
 }
 
 #[test]
@@ -29,5 +30,5 @@ fn a_large_snapshot_is_waited_for_as_long_as_a_slow_disk_takes() {
     story.event(0, flushed(1));
     story.event(0, AppEvent::Dumped { epoch: Epoch(1), bytes: Bytes::mib(640 << 10), dump: MS, release: MS });
     let limit = armed(story.app.on(Input::Order(Order::Restore)));
-    assert_eq!(limit, Some(Timeouts::default().restore + 10_240 * 1000 * MS));
+    assert_eq!(limit, Some(Timeouts::default().restore + Duration::from_secs(10_240)));
 }

@@ -1,7 +1,7 @@
 //! Groups that share no nodes have queues of their own: a job waits only for jobs that may get its nodes.
 //!
-//! So RMS schedules each of its partitions by itself (paper 000, §3.1). Groups that share a node set, also by
-//! way of a third group, are one *part* of the machine and have one queue.
+//! RMS has a manager for each partition, which schedules the jobs there (paper 000, §3.1). Groups that share
+//! a node set, also by way of a third group, are one *part* of the machine and have one queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
