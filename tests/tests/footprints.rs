@@ -11,18 +11,23 @@ use coswitch_tests::{
     parts,
 };
 
-/// Runs for `steps` fiftieths of a second, and holds `mib` more from half of them on, 8 MiB at a time with
-/// `pause` between; on a machine of any speed.
+/// Runs for `steps` fiftieths of a second. After half of them it holds `mib` more, 8 MiB at a time with `pause`
+/// between. It begins with that when it has just got its turn, which a long step tells it: where a turn ended
+/// amid the growth, the job would leave memory with the turn and need not be stopped.
 const PROGRAM: &str = "import sys, time\\n\
     from mpi4py import MPI\\n\
     steps, mib, pause = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])\\n\
-    world, kept = MPI.COMM_WORLD, []\\n\
+    world, kept, began, grows = MPI.COMM_WORLD, [], time.monotonic(), False\\n\
     for step in range(steps):\\n\
     \x20   assert world.allreduce(step) == step * world.size\\n\
+    \x20   now = time.monotonic()\\n\
+    \x20   lasted, began = world.allreduce(now - began, MPI.MAX), now\\n\
+    \x20   grows = grows or step >= steps // 2 and lasted > 0.5\\n\
     \x20   time.sleep(0.02)\\n\
-    \x20   while step == steps // 2 and len(kept) < mib // 8:\\n\
+    \x20   while grows and len(kept) < mib // 8:\\n\
     \x20       kept.append(bytes([len(kept) % 255 + 1]) * (8 << 20))\\n\
     \x20       time.sleep(pause)\\n\
+    assert len(kept) == mib // 8\\n\
     assert all(part.count(n % 255 + 1) == 8 << 20 for n, part in enumerate(kept))\\n\
     print('VERIFICATION SUCCESSFUL', flush=True)";
 
