@@ -185,20 +185,22 @@ impl Applications {
 
     /// The master dies: some of what it has ordered is done. Returns the next one.
     fn next_master(&mut self, set: JobSet, mut chances: u64) -> Run {
-        let (mut held, mut released) = (BTreeMap::new(), BTreeMap::new());
+        let mut released = BTreeMap::new();
         for (job, order) in std::mem::take(&mut self.orders) {
             let (is_done, is_begun) = (chances & 1 == 1, chances & 2 == 2);
             chances = chances.rotate_right(2);
             let residence = match order {
                 Order::Launch if !is_done => {
                     self.residence.insert(job, Residence::Unlaunched);
-                    match is_begun {
-                        true => drop(held.insert(job, self.placements[&job].clone())),
-                        false => drop(self.placements.remove(&job)),
+                    if !is_begun {
+                        self.placements.remove(&job);
                     }
                     continue;
                 }
-                _ if !is_done => continue,
+                _ if !is_done => {
+                    self.residence.entry(job).or_insert(Residence::Unlaunched);
+                    continue;
+                }
                 Order::End => {
                     released.insert(job, AppOutcome::Stopped);
                     Residence::Finished
@@ -214,19 +216,15 @@ impl Applications {
         for job in std::mem::take(&mut self.displaced) {
             if self.residence[&job] == Residence::Unlaunched {
                 self.placements.remove(&job);
-                held.remove(&job);
             }
         }
-        for (job, at) in &self.residence {
-            if at.is_in_memory() || *at == Residence::Parked {
-                held.insert(*job, self.placements[job].clone());
-            }
-        }
+        // A job that was never launched has a place while a part of it is on a node.
+        let held = self.placements.iter().filter(|(job, _)| !self.residence[*job].is_ended());
         let past = Past::of(set.jobs.iter().map(Accepted::of_file).collect(), Known::of(&self.told));
         let mut by_node: BTreeMap<NodeId, Vec<Held>> = BTreeMap::new();
         for (job, nodes) in held {
-            let part = Held { job, launched: Some(1), placement: nodes.clone() };
-            nodes.into_iter().for_each(|node| by_node.entry(node).or_default().push(part.clone()));
+            let part = Held { job: *job, launched: Some(1), placement: nodes.clone() };
+            nodes.iter().for_each(|node| by_node.entry(*node).or_default().push(part.clone()));
         }
         let copies = BTreeMap::new();
         let takeover = Takeover { generation: 2, past, held: by_node, copies, released };
