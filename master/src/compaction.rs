@@ -109,6 +109,11 @@ impl Compaction {
         Self { accounts: Some(accounts), ..self }
     }
 
+    /// Whether the journal is that of a cluster that stays.
+    pub(crate) const fn is_of_cluster(&self) -> bool {
+        self.max != u64::MAX
+    }
+
     /// The journal has one more event.
     pub(crate) fn take(&mut self, event: &RunEvent) {
         self.sums.on_event(event);

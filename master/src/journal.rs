@@ -5,6 +5,7 @@
 //! ```
 //! Nothing is left out. While events wait, the engine takes no news of jobs, so that `waiting` stays short.
 //! On a disk without room they wait until it has some: jobs run on, and nothing of what happened is lost.
+//! The journal of a cluster that stays waits for any disk that fails; a run ends with its error.
 
 use std::{
     collections::VecDeque,
@@ -68,7 +69,7 @@ impl Journal {
     }
 
     fn on(file: File, path: &Path, length: u64, compaction: Option<Compaction>) -> io::Result<Self> {
-        let (queue, mut events) = tokio::sync::mpsc::channel(QUEUE);
+        let (queue, mut events) = tokio::sync::mpsc::channel::<RunEvent>(QUEUE);
         let (tell, written) = channel();
         let is_ending = Arc::new(AtomicBool::new(false));
         let ending = Arc::clone(&is_ending);
@@ -78,13 +79,19 @@ impl Journal {
             let mut outcome = Ok(());
             let mut ends = false;
             while let Some(event) = events.blocking_recv() {
-                // After the first failure nothing is written: the lines would have a gap.
-                outcome = outcome.and_then(|()| writer.append(&event));
                 ends |= matches!(event.kind, Event::JobFinished { .. });
+                // After the first failure nothing is written: the lines would have a gap.
+                if outcome.is_err() {
+                    continue;
+                }
+                outcome = writer.append(&event);
                 // After a power cut, a job that has ended must not run again.
                 if ends && events.is_empty() {
                     outcome = outcome.and_then(|()| writer.sync());
                     ends = false;
+                }
+                if let Err(error) = &outcome {
+                    warn!(%error, "nothing is written to the journal any more");
                 }
             }
             // The file is closed when that is known.
@@ -166,7 +173,7 @@ impl Writer {
     /// Appends `event` in one write, so that a crash leaves whole lines and at most one part of a line.
     fn append(&mut self, event: &RunEvent) -> Result<(), JournalError> {
         let line = record::write(event);
-        self.write(&line).map_err(|cause| self.failed(cause))?;
+        self.insist(|writer| writer.file.write_all(&line))?;
         self.length += line.len() as u64;
         if let Some(compaction) = &mut self.compaction {
             compaction.take(event);
@@ -175,22 +182,34 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+    /// Does so with the file; again, where it may succeed later.
+    fn insist(&mut self, act: impl Fn(&mut Self) -> io::Result<()>) -> Result<(), JournalError> {
+        let mut done = act(self);
         let mut is_told = false;
         loop {
-            let Err(error) = self.file.write_all(line) else { return Ok(()) };
+            let Err(error) = done else { return Ok(()) };
             let is_full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-            if !is_full || self.is_ending.load(Ordering::Relaxed) {
-                return Err(error);
+            let waits = is_full || self.compaction.as_ref().is_some_and(Compaction::is_of_cluster);
+            if !waits || self.is_ending.load(Ordering::Relaxed) {
+                return Err(JournalError::Io { path: self.path.clone(), cause: error });
             }
             if !std::mem::replace(&mut is_told, true) {
-                warn!(path = %self.path.display(), "the journal finds no room on its disk, and waits for it");
+                let path = self.path.display();
+                warn!(%path, %error, "the journal cannot be written; it waits for its disk, and jobs run on");
             }
             thread::sleep(ROOM_EVERY);
-            // Part of the line may have found room.
-            self.file.set_len(self.length)?;
-            self.file.seek(SeekFrom::End(0))?;
+            done = self.go_back(is_full).and_then(|()| act(self));
         }
+    }
+
+    /// To the end of the last line that is whole: part of another may have found room.
+    fn go_back(&mut self, is_full: bool) -> io::Result<()> {
+        if !is_full {
+            // A file of another machine may have to be opened again.
+            self.file = private::open_to_write(&self.path)?;
+        }
+        self.file.set_len(self.length)?;
+        self.file.seek(SeekFrom::End(0)).map(drop)
     }
 
     fn compact_large(&mut self) {
@@ -201,12 +220,8 @@ impl Writer {
     }
 
     /// Waits until the disk has what was appended.
-    fn sync(&self) -> Result<(), JournalError> {
-        self.file.sync_data().map_err(|cause| self.failed(cause))
-    }
-
-    fn failed(&self, cause: io::Error) -> JournalError {
-        JournalError::Io { path: self.path.clone(), cause }
+    fn sync(&mut self) -> Result<(), JournalError> {
+        self.insist(|writer| writer.file.sync_data())
     }
 }
 
