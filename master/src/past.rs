@@ -200,7 +200,7 @@ pub(crate) mod tests {
             alone: None,
             time_limit: None,
             owner: None,
-            wait: Wait::Block,
+            wait: Some(Wait::Block),
             priority: 0,
             group: None,
             queue: None,

@@ -42,6 +42,8 @@ pub struct Known {
     /// The time of the last event.
     pub last: SimTime,
     running: BTreeSet<JobId>,
+    /// A new master has begun, and has not said yet which jobs run.
+    is_between_masters: bool,
 }
 
 /// What is known of a job besides its specification.
@@ -89,6 +91,11 @@ impl Known {
         self.forgotten.last()
     }
 
+    /// The highest number that a job has had.
+    pub fn last_job(&self) -> Option<JobId> {
+        self.last_forgotten().max(self.jobs.last_key_value().map(|(job, _)| *job))
+    }
+
     /// Forgets all jobs that have ended except for the last so many.
     pub fn sum_up(&mut self, kept: usize) {
         let ended = self.jobs.iter().filter_map(|(id, job)| Some((job.ended.as_ref()?.0, *id)));
@@ -103,10 +110,12 @@ impl Known {
     pub fn on_event(&mut self, RunEvent { at, kind }: &RunEvent) {
         let at = *at;
         self.last = self.last.max(at);
-        for job in &self.running {
-            self.ran_last.insert(*job, at);
+        // Whether they ran on while there was no master, the new one finds out.
+        if !self.is_between_masters {
+            self.ran_last.extend(self.running.iter().map(|job| (*job, at)));
         }
         match kind {
+            Event::DateKnown { .. } => self.is_between_masters = !self.running.is_empty(),
             Event::Summed { known, .. } => self.clone_from(known),
             Event::RunStarted { .. } => self.began = true,
             Event::JobRunning { job } => {
@@ -114,19 +123,17 @@ impl Known {
                 self.job(*job).begins_running(at);
             }
             Event::MasterReplaced { jobs, .. } => {
-                let runs = |job: &JobId| {
-                    jobs.iter().any(|adopted| adopted.job.id == *job && adopted.at == Residence::Running)
-                };
-                self.running.retain(|job| runs(job));
-                for job in jobs.iter().map(|adopted| adopted.job.id) {
-                    if runs(&job) {
-                        self.running.insert(job);
-                        self.job(job).begins_running(at);
-                    } else {
-                        let last = self.ran_last.get(&job).copied().unwrap_or_default();
-                        self.job(job).stops_running(last);
-                    }
+                let runs = jobs.iter().filter(|adopted| adopted.at == Residence::Running);
+                let runs: BTreeSet<JobId> = runs.map(|adopted| adopted.job.id).collect();
+                let stopped = std::mem::replace(&mut self.running, runs);
+                for job in stopped.difference(&self.running.clone()) {
+                    let last = self.ran_last.get(job).copied().unwrap_or_default();
+                    self.job(*job).stops_running(last);
                 }
+                for job in self.running.clone() {
+                    self.job(job).begins_running(at);
+                }
+                self.is_between_masters = false;
             }
             Event::SwitchStarted { switch, outgoing, .. } => {
                 self.switches = self.switches.max(switch.0 + 1);

@@ -171,6 +171,9 @@ pub struct Settings {
     /// By which the ranks of a node are favoured; none: by the kernel's own.
     #[serde(default)]
     pub local: Option<Technique>,
+    /// How ranks wait for messages, where their job does not say.
+    #[serde(default)]
+    pub wait: Wait,
 }
 
 /// The limits on the running time of all jobs.
@@ -238,8 +241,9 @@ pub struct Job {
     /// Whose it is; `None`: root's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// How its ranks wait for messages.
-    pub wait: Wait,
+    /// How its ranks wait for messages; `None`: as the scheduler says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Wait>,
     /// Jobs of the highest priority take turns; the others wait, or run beside them.
     #[serde(default)]
     pub priority: i32,

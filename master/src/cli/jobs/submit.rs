@@ -4,7 +4,7 @@ use std::{io, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::ArgGroup;
-use coswitch_dispatcher::protocol::{Delivery, Wait};
+use coswitch_dispatcher::protocol::Delivery;
 use coswitch_policies::{Bytes, JobId, SimTime, parse_duration};
 use serde::Serialize;
 
@@ -171,7 +171,7 @@ impl SubmitCommand {
             alone: self.alone,
             time_limit: None,
             owner: None,
-            wait: Wait::default(),
+            wait: None,
             priority: 0,
             group: None,
             queue: None,

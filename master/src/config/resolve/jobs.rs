@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{Bytes, Capacity, JobId, Policy, spaceshare::sharing::SpaceSharing};
 use serde_yaml::Spanned;
 
@@ -27,7 +26,6 @@ impl Reader {
         parts: &Spanned<Vec<JobPart>>,
         cluster: &ClusterConfig,
         settings: &Settings,
-        wait: Wait,
         context: &Context<'_>,
     ) -> Vec<Job> {
         if parts.value.is_empty() && !matches!(context.purpose, Purpose::Serve) {
@@ -40,7 +38,7 @@ impl Reader {
         for (index, part) in parts.value.iter().enumerate() {
             let path = format!("jobs[{index}]");
             let after = self.after(&path, part, &numbers);
-            let mut job = Job { after, ..self.job(&path, part, wait, context) };
+            let mut job = Job { after, ..self.job(&path, part, context) };
             self.check_fits(&path, part, &job, cluster, settings.policy);
             // What is submitted is checked by the cluster, which knows its queues.
             if !matches!(context.purpose, Purpose::Submit(..)) {
@@ -74,7 +72,7 @@ impl Reader {
         jobs
     }
 
-    fn job(&mut self, path: &str, part: &JobPart, wait: Wait, context: &Context<'_>) -> Job {
+    fn job(&mut self, path: &str, part: &JobPart, context: &Context<'_>) -> Job {
         let field = |name: &str| format!("{path}.{name}");
         let mut command = self.command(&field("command"), &part.command, context);
         let arguments = command.split_off(1.min(command.len()));
@@ -93,7 +91,7 @@ impl Reader {
             alone: self.optional(&field("alone"), part.alone.as_ref()),
             time_limit: self.limit(&field("time_limit"), part.time_limit.as_ref()),
             owner: self.owner(&field("user"), part.user.as_ref()),
-            wait: self.optional(&field("wait"), part.wait.as_ref()).unwrap_or(wait),
+            wait: self.optional(&field("wait"), part.wait.as_ref()),
             priority: self
                 .optional(&field("priority"), part.priority.as_ref())
                 .map_or(0, |Priority(priority)| priority),

@@ -19,12 +19,9 @@ use std::{
 };
 
 use coswitch_daemon::session::QUIET_AFTER;
-use coswitch_dispatcher::{
-    protocol::Wait,
-    provisioning::{
-        hosts::Host,
-        slurm::{Allocation, AllocationError},
-    },
+use coswitch_dispatcher::provisioning::{
+    hosts::Host,
+    slurm::{Allocation, AllocationError},
 };
 use coswitch_policies::{
     AutoQuantum, Bytes, Capacity, ConfigError, Estimate, NodeId, Policy, Residency, Rotation, ShortOfMemory,
@@ -114,7 +111,7 @@ pub fn resolve(
         // The shape of the file is wrong, which is told elsewhere.
         (_, None) => return Err(reader.problems),
     };
-    let (mut scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
+    let mut scheduler = reader.scheduler(file.scheduler.as_ref(), defaults);
     let own = file.scheduler.as_ref().filter(|_| !matches!(context.purpose, Purpose::Submit(..)));
     scheduler.sets = own.and_then(|part| reader.sets(part, &scheduler, &cluster, context));
     scheduler.policy = match context.purpose {
@@ -122,7 +119,7 @@ pub fn resolve(
         _ => context.policy.unwrap_or(scheduler.policy),
     };
     let jobs = file.jobs.as_ref();
-    let jobs = jobs.map(|jobs| reader.jobs(jobs, &cluster, &scheduler, wait, context));
+    let jobs = jobs.map(|jobs| reader.jobs(jobs, &cluster, &scheduler, context));
     let jobs = jobs.unwrap_or_default();
     let name = context.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let set = JobSet { name, file: context.file.into(), cluster, scheduler, jobs };
@@ -222,7 +219,7 @@ impl Reader {
         Some(patience)
     }
 
-    fn scheduler(&mut self, part: Option<&SchedulerPart>, defaults: &SchedulerPart) -> (Settings, Wait) {
+    fn scheduler(&mut self, part: Option<&SchedulerPart>, defaults: &SchedulerPart) -> Settings {
         let none = SchedulerPart::default();
         let part = part.unwrap_or(&none);
         macro_rules! setting {
@@ -265,6 +262,8 @@ impl Reader {
             alternate: setting!(alternate).unwrap_or_default(),
             slice: setting!(slice).or(local.and_then(Technique::slot)),
             local,
+            wait: setting!(wait)
+                .unwrap_or_else(|| local.map(|technique| technique.wait().into()).unwrap_or_default()),
         };
         if settings.max_per_cell == Some(0) {
             let span = part.max_per_cell.as_ref().expect("it was read from there").span();
@@ -285,8 +284,7 @@ impl Reader {
         self.check_slice(&settings, part);
         self.check_exchanges(&settings, part);
         self.check_own_nodes(&settings, part);
-        let usual = settings.local.map_or(Wait::SpinBlock, |technique| technique.wait().into());
-        (settings, setting!(wait).unwrap_or(usual))
+        settings
     }
 
     fn check_time_limits(&mut self, limits: TimeLimits, part: &SchedulerPart) {

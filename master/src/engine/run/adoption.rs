@@ -8,12 +8,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use coswitch_dispatcher::protocol::{AppOutcome, Held, Inventory, Order, Report};
 use coswitch_policies::{Adopted, JobId, NodeId, Placement, Residence, SchedulerEvent, SimTime};
 use coswitch_report::journal::Event;
 
-use super::{Output, Run, RunSettings, records::Ending};
+use super::{
+    Output, Run, RunSettings,
+    records::{Ending, Record},
+};
 use crate::{config::JobSet, past::Past};
 
 /// What a new master knows before it asks about each job.
@@ -103,7 +106,7 @@ impl Run {
     /// Goes on with a run whose master has gone. `set` has no jobs: those of the past count.
     ///
     /// # Errors
-    /// Where the scheduler refuses its settings.
+    /// Where the scheduler refuses its settings, or a job that is on the nodes.
     pub(in crate::engine) fn resume_run(
         set: JobSet,
         settings: RunSettings,
@@ -115,7 +118,7 @@ impl Run {
         let mut run = Self::before_first_event(JobSet { jobs: Vec::new(), ..set }, settings)?;
         let known = &past.known;
         run.now = known.last;
-        run.forgotten = known.last_forgotten();
+        (run.forgotten, run.numbered) = (known.last_forgotten(), known.last_job());
         if !known.began {
             run.tell_start(name);
         }
@@ -151,6 +154,7 @@ impl Run {
                     if ended == Some(&AppOutcome::Stopped) {
                         run.records.entry(id).or_default().ending.get_or_insert(Ending::Cancelled);
                     }
+                    run.check_stays(id)?;
                     adoption.waiting.insert(id);
                     run.launched.insert(id);
                     let mut spec = run.launch_spec(id, &placement);
@@ -178,6 +182,21 @@ impl Run {
         (0..run.cluster.nodes).for_each(|node| run.tell_allowance(NodeId(node)));
         run.adoption = Some(adoption);
         Ok(run)
+    }
+
+    /// A job that nodes hold must not be lost because its master has other settings now.
+    fn check_stays(&self, id: JobId) -> anyhow::Result<()> {
+        let job = &self.jobs[&id];
+        let space = self.scheduler.config().space.as_ref();
+        let queue = space.and_then(|space| job.home(space).ok()).unwrap_or_default();
+        if let Some(reason) = self.scheduler.never_fits(&job.spec(), queue) {
+            bail!(
+                "`{}` ({id}) is on the nodes, and the settings of the scheduler refuse it now: {reason}. Take \
+                 over with the settings that the cluster had, and change them when it has ended",
+                job.name
+            );
+        }
+        Ok(())
     }
 
     fn everywhere(&self) -> Placement {
@@ -230,6 +249,10 @@ impl Run {
             Adopted { job: self.jobs[job].spec(), placement, at, held, priority }
         };
         let jobs: Vec<Adopted> = order.iter().map(adopted).collect();
+        for job in &later {
+            let last = ran_last.get(job).copied().unwrap_or_default();
+            self.records.entry(*job).or_default().ended_running(last);
+        }
         self.tell_queues(&order);
         self.tell_limits(order);
         let drained = self.drained_nodes();
@@ -274,6 +297,9 @@ impl Run {
             self.arrivals.entry(self.jobs[&job].arrival).or_default().push(job);
         }
         self.release(&due);
+        let is_asked = |(job, record): (&JobId, &Record)| (!record.parking.is_empty()).then_some(*job);
+        let asked: Vec<JobId> = self.records.iter().filter_map(is_asked).collect();
+        asked.into_iter().for_each(|job| self.answer_parked(job));
     }
 
     fn is_cancelled(&self, job: JobId) -> bool {

@@ -92,6 +92,7 @@ impl Run {
         self.resting.remove(&job);
         self.on_stopped_running(job);
         self.communication.pause(job);
+        self.parking.forget(job);
         self.tell(Event::JobDisplaced { job, residence: at });
         let record = self.records.entry(job).or_default();
         let ending = record.ending.filter(|_| at == Residence::Unlaunched);

@@ -31,7 +31,7 @@ use std::{
 };
 
 use anyhow::Context;
-use coswitch_dispatcher::protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Park, Report};
+use coswitch_dispatcher::protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Park, Report, Wait};
 use coswitch_policies::{
     Allowance, Decision, JobId, NodeId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
     local::{
@@ -151,6 +151,8 @@ pub(super) struct Run {
     records: BTreeMap<JobId, Record>,
     /// The last of the jobs of which nothing is known any more: earlier masters had them.
     forgotten: Option<JobId>,
+    /// The highest number that a job of an earlier master has had, also one that is not written down.
+    numbered: Option<JobId>,
     /// So many jobs that users have submitted may wait to begin.
     max_queued: Option<usize>,
     max_queued_per_user: usize,
@@ -162,6 +164,8 @@ pub(super) struct Run {
     /// In this call.
     turn_began: bool,
     park: Park,
+    /// How ranks wait, where their job does not say.
+    wait: Wait,
     scheduler: Scheduler,
     /// Jobs that are still to be submitted.
     arrivals: BTreeMap<SimTime, Vec<JobId>>,
@@ -276,6 +280,7 @@ impl Run {
             max_queued_per_user: set.scheduler.most_queued_per_user() as usize,
             time_limits: set.scheduler.time_limits,
             park: if pages_out { Park::PageOut } else { Park::Criu },
+            wait: set.scheduler.wait,
             memory: MemoryMonitor::new(cluster.clone()),
             quantum: set.scheduler.quantum_watch(),
             scheduler: Scheduler::new(cluster, config).context("failed to set up the scheduler")?,
@@ -313,6 +318,7 @@ impl Run {
                 .map(|job| (job.id, Record::of_accepted(&Accepted::of_file(job))))
                 .collect(),
             forgotten: None,
+            numbered: None,
             followers: BTreeSet::new(),
             any_ended: false,
             turn_began: false,

@@ -137,7 +137,10 @@ impl Run {
         if self.parking.is_under_way() {
             return;
         }
-        if self.scheduler.can_hold() {
+        if self.settings.standing {
+            // The end of a run keeps what is parked; the end of a cluster removes it.
+            self.warn("a signal asks to park all jobs, which a cluster that stays does not do: `drain` empties nodes".into());
+        } else if self.scheduler.can_hold() {
             self.warn("a signal says that the nodes will be taken away: all jobs are parked now".into());
             self.park_all();
         } else {

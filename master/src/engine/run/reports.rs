@@ -21,6 +21,8 @@ impl Run {
             Report::Sent { bytes, took } => self.tell(Event::ProgramSent { job, bytes, took }),
             Report::Survived { node } => self.tell(Event::JobSurvived { job, node }),
             Report::WentBack { epoch, why } => {
+                // What was to be sealed is void.
+                self.parking.forget(job);
                 self.warn(format!("{job} goes back to {epoch}: {why}"));
                 self.tell_repeated(job, Some(epoch.0));
             }

@@ -187,15 +187,13 @@ impl Run {
     }
 
     fn accept(&mut self, user: User, submission: Submission) -> JobId {
-        let last = self.jobs.keys().next_back().copied().max(self.forgotten);
+        let last = self.jobs.keys().next_back().copied().max(self.numbered);
         let id = JobId(last.map_or(0, |last| last.0 + 1));
         let of_queue = |space| submission.job.longest(space);
         let of_queue = self.scheduler.config().space.as_ref().and_then(of_queue);
         let time_limit = self.time_limits.of(submission.limit(), of_queue);
         let Submission { job, after, .. } = submission;
-        // The directory of a job that is forgotten may have the name.
-        let taken = self.forgotten.is_some() || self.jobs.values().any(|other| other.name == job.name);
-        let name = if taken { format!("{}-{}", job.name, id.0) } else { job.name.clone() };
+        let name = self.free_name(&job.name, id);
         self.jobs.insert(id, Job { id, name, arrival: self.now, ..job });
         let user = User::of(&self.jobs[&id], user);
         let record = Record { user, submitted: self.now, time_limit, after, ..Record::default() };
@@ -203,6 +201,18 @@ impl Run {
         self.keep(id);
         self.tell_accepted(id);
         id
+    }
+
+    /// A name that no other job has, as like `name` as can be.
+    fn free_name(&self, name: &str, id: JobId) -> String {
+        let is_free = |name: &String| self.jobs.values().all(|other| other.name != *name);
+        // The directory of a job that is forgotten may have the name.
+        let first = Some(name.to_owned()).filter(|_| self.forgotten.is_none());
+        let numbered = (1..).map(|time| match time {
+            1 => format!("{name}-{}", id.0),
+            _ => format!("{name}-{}-{time}", id.0),
+        });
+        first.into_iter().chain(numbered).find(is_free).expect("there are more names than jobs")
     }
 
     /// Hands jobs to the scheduler: those that are to follow others when these have succeeded, held ones when
@@ -279,7 +289,9 @@ impl Run {
     /// The job could not leave memory, and goes on.
     pub(super) fn on_not_held(&mut self, job: JobId) {
         self.on_stuck(job);
-        self.records.entry(job).or_default().held = false;
+        if std::mem::take(&mut self.records.entry(job).or_default().held) {
+            self.tell(Event::JobReleased { job });
+        }
         self.answer_not_parked(job, "it could not leave memory; the log of the cluster says why");
     }
 
@@ -292,7 +304,10 @@ impl Run {
 
     /// Answers who waits until nothing of the job is in memory, where that is so.
     pub(super) fn answer_parked(&mut self, job: JobId) {
-        // A job that the scheduler has not seen is nowhere.
+        // A job that the scheduler has not seen is nowhere, unless it is being adopted.
+        if self.adoption.is_some() {
+            return;
+        }
         if self.scheduler.job(job).is_some() && !self.scheduler.is_held_out(job) {
             return;
         }

@@ -159,7 +159,7 @@ impl Run {
             user: job.owner.as_ref().map(|owner| owner.ids.clone()),
             memory: job.memory,
             output: self.output_of(job),
-            wait: job.wait,
+            wait: job.wait.unwrap_or(self.wait),
             park: self.park,
             delivery: job.delivery,
             copies: CopyRule { nodes: self.cluster.nodes, copies: self.cluster.copies },

@@ -42,7 +42,7 @@ fn job(id: u32, mib: u64, arrival_ms: u64) -> Job {
         alone: None,
         time_limit: None,
         owner: None,
-        wait: Wait::Block,
+        wait: None,
         priority: 0,
         group: None,
         queue: None,
@@ -93,6 +93,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             alternate: Alternate::default(),
             slice: None,
             local: None,
+            wait: Wait::Block,
         },
         jobs,
     }

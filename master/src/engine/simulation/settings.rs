@@ -45,7 +45,7 @@ fn job(id: u32, work: Work) -> Job {
         group: None,
         queue: None,
         owner: None,
-        wait: Wait::Block,
+        wait: None,
     }
 }
 
@@ -108,6 +108,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             alternate: Alternate::default(),
             slice: Some(Duration::from_millis(20)),
             local: Some(Technique::DTS_BALANCED),
+            wait: Wait::Block,
         },
         jobs: jobs(plan),
     }

@@ -291,9 +291,15 @@ impl Scheduler {
         if job.ranks == 0 {
             return Some(RejectReason::NoRanks);
         }
+        self.never_fits(job, self.queue_of(job.id))
+    }
+
+    /// Why a job of that queue could never be placed, also on an empty cluster.
+    #[must_use]
+    pub fn never_fits(&self, job: &JobSpec, queue: QueueId) -> Option<RejectReason> {
         let shape = self.matrix.empty_shape_of(job);
         if let Some(shape) = shape {
-            let (queue, node) = (self.queue_of(job.id), self.matrix.cluster().largest());
+            let node = self.matrix.cluster().largest();
             let rule = self.matrix.limits().memory;
             let most = self.space.as_ref().and_then(|space| space.too_wide(job, shape, queue, node, rule));
             return most.map(|most| RejectReason::TooWide { nodes: shape.width, most });

@@ -31,6 +31,21 @@ fn next_knowing(
     held: BTreeMap<NodeId, Vec<Held>>,
     released: &[(u32, AppOutcome)],
 ) -> Run {
+    let set = job_set(vec![], SwitchOrder::Sequential, Residency::None);
+    resumed(set, takeover(told, ended, held, released)).expect("the settings are right")
+}
+
+fn resumed(set: JobSet, takeover: Takeover) -> anyhow::Result<Run> {
+    let time_0 = Some(Duration::from_secs(1));
+    Run::resume_run(set, RunSettings { standing: true, time_0, ..RunSettings::default() }, takeover)
+}
+
+fn takeover(
+    told: &[Output],
+    ended: usize,
+    held: BTreeMap<NodeId, Vec<Held>>,
+    released: &[(u32, AppOutcome)],
+) -> Takeover {
     let kept = told.iter().filter_map(|output| match output {
         Output::Keep(job) => Some((**job).clone()),
         _ => None,
@@ -44,16 +59,13 @@ fn next_knowing(
         .collect();
     let mut known = Known::of(&events);
     known.sum_up(ended);
-    let takeover = Takeover {
+    Takeover {
         generation: 2,
         past: Past::of(kept.collect(), known),
         held,
         copies: BTreeMap::new(),
         released: released.iter().map(|(job, outcome)| (JobId(*job), outcome.clone())).collect(),
-    };
-    let set = job_set(vec![], SwitchOrder::Sequential, Residency::None);
-    let settings = RunSettings { standing: true, ..RunSettings::default() };
-    Run::resume_run(set, settings, takeover).expect("the settings are right")
+    }
 }
 
 /// Two jobs that take turns, and one that follows the first; job 1 has begun its turn at 1110 ms.
@@ -144,6 +156,93 @@ fn the_number_and_the_name_of_a_forgotten_job_are_not_given_again() {
         &[
             (100, Input::Due, BEGINS),
             (110, submit(vec![submission(60)]), "submitted job-1; launch job-1; accepted job-1 job-0-1"),
+        ],
+    );
+}
+
+/// The disk of the file of jobs had no room for it.
+#[test]
+fn the_number_of_a_job_that_was_not_written_down_is_not_given_again() {
+    let outcome = JobOutcome::Failed("not kept".into());
+    let kind = Event::JobFinished { job: JobId(5), outcome, last_output: String::new() };
+    let mut run = next(&[Output::Tell(RunEvent { at: millis(10), kind })], &[], &[]);
+    let accepted = "submitted job-6; launch job-6; accepted job-6 job-0";
+    story(&mut run, &[(100, Input::Due, BEGINS), (110, submit(vec![submission(60)]), accepted)]);
+}
+
+#[test]
+fn the_time_without_a_master_does_not_count_for_a_job_that_begins_again() {
+    let mut told = two_turns();
+    let mut run = next(&told, &[0], &[]);
+    let submitted = "restore job-0; submitted job-1";
+    told.extend(story(
+        &mut run,
+        &[
+            (9000, Input::Due, &format!("adopt job-0; {BEGINS}")),
+            (9010, report(0, Report::Parked), submitted),
+            (9020, asked(Request::Resume(JobId(1))), "job-1 is waiting after 0 ms"),
+        ],
+    ));
+    let mut run = next(&told, &[0], &[]);
+    story(
+        &mut run,
+        &[
+            (9100, Input::Due, &format!("adopt job-0; {BEGINS}")),
+            (9110, report(0, Report::Parked), submitted),
+            (9120, asked(Request::Resume(JobId(1))), "job-1 is waiting after 0 ms"),
+        ],
+    );
+}
+
+#[test]
+fn settings_that_refuse_a_job_on_the_nodes_take_nothing_over() {
+    let everywhere: Vec<NodeId> = (0..NODES).map(NodeId).collect();
+    let held = everywhere.iter().map(|node| (*node, vec![part(0, 1, &everywhere)])).collect();
+    let mut set = job_set(vec![], SwitchOrder::Sequential, Residency::None);
+    set.cluster.memory = Capacity::OfAll(Bytes(50 * MIB));
+    let error = resumed(set, takeover(&two_turns(), 9, held, &[])).err().expect("job-0 needs 60 MiB");
+    assert!(error.to_string().contains("`job-0` (job-0) is on the nodes"), "{error}");
+}
+
+#[test]
+fn who_parks_a_job_during_a_takeover_waits_until_it_has_left() {
+    let mut run = next(&two_turns(), &[0, 1], &[]);
+    story(
+        &mut run,
+        &[
+            (1500, Input::Due, &format!("adopt job-0; adopt job-1; {BEGINS}")),
+            (1510, asked(Request::Park(JobId(1))), ""),
+            (1520, report(1, Report::Running), ""),
+            (1600, report(0, Report::Parked), "park job-1"),
+            (1700, report(1, Report::Parked), "restore job-0"),
+            (1800, report(0, Report::Running), "switched; job-1 is held after 490 ms; turn of job-0"),
+        ],
+    );
+}
+
+#[test]
+fn a_job_that_could_not_be_parked_is_not_held_by_the_next_master() {
+    let mut run = cluster(vec![]);
+    let why = "refused: job-0 cannot be parked: it could not leave memory; the log of the cluster says why";
+    let told = story(
+        &mut run,
+        &[
+            (0, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (20, asked(Request::Park(JobId(0))), "park job-0"),
+            (
+                30,
+                report(0, Report::StillRunning { cause: full() }),
+                &format!("misplaced job-0 running, no room; {why}; turn of job-0"),
+            ),
+        ],
+    );
+    let mut run = next(&told, &[0], &[]);
+    story(
+        &mut run,
+        &[
+            (1500, Input::Due, &format!("adopt job-0; {BEGINS}")),
+            (1510, report(0, Report::Running), "turn of job-0"),
         ],
     );
 }

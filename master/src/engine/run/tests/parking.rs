@@ -88,6 +88,43 @@ fn a_signal_parks_at_once_and_jobs_that_end_meanwhile_have_ended() {
     );
 }
 
+/// What is parked when a cluster ends is removed.
+#[test]
+fn a_signal_parks_nothing_of_a_cluster_that_stays() {
+    let mut run = requests::cluster(vec![job(0, 60, 0)]);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (20, Input::Warned, ""),
+            (30, report(0, Report::Ended(AppOutcome::Succeeded)), "job-0 ended Exit(0)"),
+        ],
+    );
+}
+
+#[test]
+fn a_seal_that_the_loss_of_a_node_has_made_void_is_not_waited_for() {
+    let mut run = ends_at_30(vec![job(0, 60, 0)]);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (20, Input::Warned, "park job-0"),
+            (30, step(0, 0, SwitchStep::Dump, 5, 50), ""),
+            (40, step(0, 1, SwitchStep::Dump, 5, 50), ""),
+            (50, report(0, Report::Parked), "switched"),
+            (60, stored(0, 0), ""),
+            (
+                70,
+                report(0, Report::Displaced { why: "a test".into() }),
+                "job-0 displaced, Parked; over Parked",
+            ),
+        ],
+    );
+}
+
 #[test]
 fn a_job_that_cannot_be_parked_is_given_up_after_three_attempts() {
     let mut run = ends_at_30(vec![job(0, 60, 0)]);

@@ -125,6 +125,26 @@ fn jobs_come_at_any_time_and_the_cluster_stays_without_any() {
 }
 
 #[test]
+fn each_job_has_a_name_of_its_own() {
+    let mut run = cluster(vec![]);
+    let named = |name: &str| Submission { job: Job { name: name.into(), ..job(0, 60, 0) }, ..submission(60) };
+    let accepted = "submitted job-0; submitted job-1; submitted job-2; launch job-0; \
+                    accepted job-0 heat-2, job-1 heat, job-2 heat-2-2";
+    story(&mut run, &[(0, submit(vec![named("heat-2"), named("heat"), named("heat")]), accepted)]);
+}
+
+#[test]
+fn ranks_wait_as_the_scheduler_says_where_their_job_does_not() {
+    for (said, waits) in [(None, Wait::Block), (Some(Wait::Spin), Wait::Spin)] {
+        let mut run = cluster(vec![]);
+        let job = Job { wait: said, ..job(0, 60, 0) };
+        let outputs = run.on(millis(0), submit(vec![Submission { job, ..submission(60) }]));
+        let launches_so = |output: &Output| matches!(output, Output::Launch(_, spec) if spec.wait == waits);
+        assert!(outputs.iter().any(launches_so), "{outputs:?}");
+    }
+}
+
+#[test]
 fn a_full_queue_takes_a_submission_whole_or_not_at_all() {
     let mut set = job_set(vec![], SwitchOrder::Sequential, Residency::None);
     set.scheduler.max_queued = Some(2);
