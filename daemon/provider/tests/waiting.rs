@@ -62,3 +62,18 @@ fn programs_succeed_under_every_wait_policy() {
         }
     }
 }
+
+#[test]
+fn rank_that_asks_for_messages_between_pieces_of_work_goes_on_working() {
+    let program = programs::compiled("polling");
+    let shapes: [fn(&mut SegmentSpec); 2] =
+        [|spec| spec.wait = WaitPolicy::Block, |spec| spec.wait = WaitPolicy::SpinBlock];
+    for shape in shapes {
+        let outcome = run(&Job { shape, ..Job::new(2, 1, &program, &[]) });
+        assert!(outcome.is_success(), "{}", outcome.outputs.join("\n"));
+        let (alone, asking) = outcome.outputs[1].trim().split_once(' ').expect("two numbers");
+        let [alone, asking] = [alone, asking].map(|number| number.parse::<f64>().expect("a number"));
+        // Asking takes a fraction of a microsecond. A rank that is put to sleep does some hundred pieces.
+        assert!(asking > alone / 10.0, "{asking} pieces a second, {alone} without asking");
+    }
+}

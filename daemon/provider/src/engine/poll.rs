@@ -70,6 +70,8 @@ impl Engine {
     /// Makes progress; true if anything moved.
     pub(super) fn poll(&mut self) -> bool {
         self.port.counters().on_polled(1);
+        let started = self.started;
+        self.waiter.on_poll(|| started.elapsed().as_nanos() as u64);
         let moved = self.progress();
         if moved {
             self.waiter.on_active();

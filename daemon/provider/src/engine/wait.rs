@@ -4,7 +4,7 @@
 //! MPI libraries poll the completion queue in a tight loop while they wait, but also now and then from a
 //! program that computes in between (`MPI_Test`). Only the former may be put to sleep. Therefore polls that
 //! find nothing are counted, the clock is read at every [`CHECK_EVERY`]th of them, and a rank counts as
-//! waiting only if these polls came fast.
+//! waiting only if these polls came fast, and if the time before the last of them was not the program's.
 
 use coswitch_ring::WaitPolicy;
 use std::time::Duration;
@@ -13,6 +13,9 @@ use std::time::Duration;
 const CHECK_EVERY: u32 = 16;
 /// [`CHECK_EVERY`] polls take at most this time if the caller does nothing else.
 const TIGHT_NS: u64 = CHECK_EVERY as u64 * 2_000;
+/// A rank computes between its polls if it is away from the driver for longer than this, and for more than
+/// two thirds of the time. A library that waits is away for less than half of that.
+const AWAY_NS: u64 = 500;
 /// A longer yield has given the core to another process.
 const CONTENDED_NS: u64 = 1_500;
 /// After this time with only contended yields the rank sleeps once. On wake-up the kernel places it on an
@@ -46,6 +49,10 @@ pub(crate) struct Waiter {
     /// Beginning of the present wait; 0 if there is none.
     since_ns: u64,
     last_ns: u64,
+    /// When the poll before the next check returned.
+    left_ns: u64,
+    /// How long the rank was away from the driver then.
+    away_ns: u64,
     sleeps: u32,
     yielding: bool,
     /// Beginning of the present series of contended yields; 0 if there is none.
@@ -61,21 +68,36 @@ impl Waiter {
         *self = Waiter { last_ns, contended_ns, busy_until_ns, ..Waiter::default() };
     }
 
+    const fn is_before_check(&self) -> bool {
+        self.idle_polls % CHECK_EVERY == CHECK_EVERY - 1
+    }
+
+    /// Records that a poll begins.
+    pub(crate) fn on_poll(&mut self, now_ns: impl FnOnce() -> u64) {
+        if self.is_before_check() {
+            self.away_ns = now_ns().saturating_sub(self.left_ns);
+        }
+    }
+
     /// Records a poll that found nothing. Returns the pause to take and the nanoseconds to count as waiting.
     pub(crate) fn on_idle(
         &mut self,
         policy: WaitPolicy,
         spin: Duration,
-        now_ns: impl FnOnce() -> u64,
+        now_ns: impl Fn() -> u64,
     ) -> (Pause, u64) {
         self.idle_polls += 1;
+        if self.is_before_check() {
+            self.left_ns = now_ns();
+        }
         if !self.idle_polls.is_multiple_of(CHECK_EVERY) {
             return (Pause::None, 0);
         }
         let now = now_ns();
         let passed = now.saturating_sub(self.last_ns);
         self.last_ns = now;
-        if passed > TIGHT_NS {
+        let computes = self.away_ns > AWAY_NS && self.away_ns * u64::from(CHECK_EVERY) > passed / 3 * 2;
+        if passed > TIGHT_NS || computes {
             self.since_ns = now;
             self.sleeps = 0;
             return (Pause::None, 0);
@@ -147,7 +169,7 @@ mod tests {
 
     const SPIN: Duration = Duration::from_micros(50);
 
-    /// Polls `polls` times, `gap_ns` apart; returns the pauses and the nanoseconds counted as waiting.
+    /// Polls `polls` times, `gap_ns` apart, of which the rank spends a fourth elsewhere; returns the pauses and the nanoseconds counted as waiting.
     fn poll(
         waiter: &mut Waiter,
         policy: WaitPolicy,
@@ -158,7 +180,9 @@ mod tests {
         let mut pauses = Vec::new();
         let mut waited = 0;
         for _ in 0..polls {
-            *now += gap_ns;
+            *now += gap_ns / 4;
+            waiter.on_poll(|| *now);
+            *now += gap_ns - gap_ns / 4;
             let (pause, ns) = waiter.on_idle(policy, SPIN, || *now);
             waited += ns;
             if pause != Pause::None {
@@ -195,6 +219,24 @@ mod tests {
             let (pauses, waited) = poll(&mut waiter, policy, &mut now, 5_000, 10_000);
             assert_eq!((pauses, waited), (vec![], 0));
         }
+    }
+
+    #[test]
+    fn program_that_computes_for_a_microsecond_between_its_polls_never_pauses_either() {
+        let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
+        for _ in 0..10_000 {
+            now += 1_000;
+            waiter.on_poll(|| now);
+            now += 200;
+            assert_eq!(waiter.on_idle(WaitPolicy::SpinBlock, SPIN, || now), (Pause::None, 0));
+        }
+    }
+
+    #[test]
+    fn slow_library_that_waits_is_put_to_sleep_all_the_same() {
+        let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
+        let pauses = poll(&mut waiter, WaitPolicy::Block, &mut now, 1_900, 64).0;
+        assert!(matches!(pauses[..], [Pause::Sleep(_), ..]), "{pauses:?}");
     }
 
     #[test]
