@@ -11,8 +11,10 @@ use std::time::Duration;
 
 /// Idle polls between two readings of the clock.
 const CHECK_EVERY: u32 = 16;
-/// [`CHECK_EVERY`] polls take at most this time if the caller does nothing else.
+/// [`CHECK_EVERY`] polls take at most this time if the caller does nothing else, or [`TIGHT_BY_ONE`] times what
+/// the last of them took: a poll looks at the rings of all ranks of its node.
 const TIGHT_NS: u64 = CHECK_EVERY as u64 * 2_000;
+const TIGHT_BY_ONE: u64 = CHECK_EVERY as u64 * 3;
 /// A rank computes between its polls if it is away from the driver for longer than this, and for more than
 /// two thirds of the time. A library that waits is away for less than half of that.
 const AWAY_NS: u64 = 500;
@@ -51,8 +53,8 @@ pub(crate) struct Waiter {
     last_ns: u64,
     /// When the poll before the next check returned.
     left_ns: u64,
-    /// How long the rank was away from the driver then.
-    away_ns: u64,
+    /// When the next one began.
+    began_ns: u64,
     sleeps: u32,
     yielding: bool,
     /// Beginning of the present series of contended yields; 0 if there is none.
@@ -75,7 +77,7 @@ impl Waiter {
     /// Records that a poll begins.
     pub(crate) fn on_poll(&mut self, now_ns: impl FnOnce() -> u64) {
         if self.is_before_check() {
-            self.away_ns = now_ns().saturating_sub(self.left_ns);
+            self.began_ns = now_ns();
         }
     }
 
@@ -96,8 +98,10 @@ impl Waiter {
         let now = now_ns();
         let passed = now.saturating_sub(self.last_ns);
         self.last_ns = now;
-        let computes = self.away_ns > AWAY_NS && self.away_ns * u64::from(CHECK_EVERY) > passed / 3 * 2;
-        if passed > TIGHT_NS || computes {
+        let tight = now.saturating_sub(self.began_ns).saturating_mul(TIGHT_BY_ONE).max(TIGHT_NS);
+        let away = self.began_ns.saturating_sub(self.left_ns);
+        let computes = away > AWAY_NS && away.saturating_mul(CHECK_EVERY.into()) > passed / 3 * 2;
+        if passed > tight || computes {
             self.since_ns = now;
             self.sleeps = 0;
             return (Pause::None, 0);
@@ -216,8 +220,10 @@ mod tests {
     fn program_that_computes_between_its_polls_never_pauses() {
         for policy in [WaitPolicy::Block, WaitPolicy::SpinBlock, WaitPolicy::Yield] {
             let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
-            let (pauses, waited) = poll(&mut waiter, policy, &mut now, 5_000, 10_000);
-            assert_eq!((pauses, waited), (vec![], 0));
+            for _ in 0..10_000 {
+                now += 5_000;
+                assert_eq!(poll(&mut waiter, policy, &mut now, 200, 1), (vec![], 0));
+            }
         }
     }
 
@@ -234,9 +240,21 @@ mod tests {
 
     #[test]
     fn slow_library_that_waits_is_put_to_sleep_all_the_same() {
+        for gap_ns in [1_900, 9_000] {
+            let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
+            let pauses = poll(&mut waiter, WaitPolicy::Block, &mut now, gap_ns, 64).0;
+            assert!(matches!(pauses[..], [Pause::Sleep(_), ..]), "{gap_ns}: {pauses:?}");
+        }
+    }
+
+    /// As one that tests many requests, and computes then.
+    #[test]
+    fn program_that_computes_after_many_polls_never_pauses() {
         let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
-        let pauses = poll(&mut waiter, WaitPolicy::Block, &mut now, 1_900, 64).0;
-        assert!(matches!(pauses[..], [Pause::Sleep(_), ..]), "{pauses:?}");
+        for _ in 0..1_000 {
+            assert_eq!(poll(&mut waiter, WaitPolicy::Block, &mut now, 200, 15), (vec![], 0));
+            now += 40_000;
+        }
     }
 
     #[test]
