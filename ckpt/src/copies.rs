@@ -26,6 +26,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// Size of all chunks of a snapshot but the last, in bytes.
 pub const CHUNK_BYTES: u64 = 4 << 20;
+/// Whenever so many bytes of a copy have come they are synced, so that its end syncs no more than that.
+const SYNC_EVERY: u64 = 256 << 20;
 const OF: &str = "-of-";
 const CHUNKS: &str = "chunks";
 const INDEX: &str = "index.json";
@@ -106,7 +108,7 @@ impl Store {
         note: &str,
     ) -> Result<CopyWriter, StoreError> {
         self.copy_dirs(id)?.iter().try_for_each(|dir| remove_dir(dir))?;
-        let (unfinished, reservation) = self.reserve(bytes, &unfinished(&id.dir()?))?;
+        let (unfinished, reservation) = self.reserve(bytes, 0, &unfinished(&id.dir()?))?;
         let parent = unfinished.parent().expect("an epoch belongs to an application");
         let dir = parent.join(format!("{PREFIX}{}", id.epoch));
         remove_dir(&unfinished)?;
@@ -200,7 +202,11 @@ impl CopyWriter {
         self.file.write_all(bytes).map_err(io)?;
         let placed = Placed { chunk, offset: self.end, bytes: bytes.len() as u32, checksum };
         self.index.chunks.push(placed);
+        let synced = self.end / SYNC_EVERY;
         self.end += bytes.len() as u64;
+        if self.end / SYNC_EVERY > synced {
+            self.file.sync_data().map_err(at(&self.unfinished))?;
+        }
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::criu::Criu;
 use crate::images::{self, ImagesError};
 use crate::kerndat::KerndatError;
 use crate::options;
-use crate::pages::{Arena, Borrowed, Memory, Received, Receiver};
+use crate::pages::{Arena, Borrowed, Memory, Receiver};
 use crate::preflight::{self, PreflightError, SegmentFile};
 use crate::private;
 use crate::proc_mount::{self, DirLock};
@@ -105,7 +105,8 @@ pub enum DumpError {
     /// CRIU could not dump the tree and has rolled back.
     #[error("dump process {root}: criu: {}", .log.join("; "))]
     Refused { root: i32, log: Vec<String>, tree: TreeState },
-    /// Pages could not be received, or the disk has no space for them, and CRIU has rolled back.
+    /// Pages could not be received, or a file system has no room for them ([`crate::is_full`]), and CRIU has
+    /// rolled back.
     #[error("dump process {root}: take its pages: {source}")]
     Pages { root: i32, source: io::Error, tree: TreeState },
     #[error("dump process {root}: {source}")]
@@ -146,7 +147,7 @@ impl Criu {
         let working_dir = lock_working_dir(request, deadline)?;
         let dump = || self.dump_to_images(request, &pids, deadline);
         let done = working_dir.hold_during(&request.images_dir, dump);
-        let done = done.and_then(|received| complete(request, &pids, received));
+        let done = done.and_then(|memory| Ok((complete(request, &pids)?, memory)));
         let (timers_repaired, memory) = done.inspect_err(|error| {
             tracing::warn!(%error, "dump failed");
             fs::remove_dir_all(&request.images_dir).ok();
@@ -167,7 +168,7 @@ impl Criu {
         request: &DumpRequest,
         pids: &[Pid],
         deadline: Instant,
-    ) -> Result<Option<Received>, DumpError> {
+    ) -> Result<Option<Memory>, DumpError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| DumpError::Io { path, source }
@@ -192,7 +193,7 @@ impl Criu {
         let refused = matches!(&response, Ok(response) if !response.success);
         let root = request.root.as_raw();
         match (outcome(request, response, ended), received) {
-            (Ok(()), Ok(received)) => Ok(Some(received)),
+            (Ok(()), Ok(memory)) => Ok(Some(memory)),
             // Our error is the cause: CRIU only knows that its pages were not taken.
             (Err(error), Err(source)) if refused && source.kind() != io::ErrorKind::UnexpectedEof => {
                 Err(DumpError::Pages { root, source, tree: error.tree() })
@@ -314,18 +315,13 @@ fn state_after(request: &DumpRequest, ended: Ended) -> TreeState {
     if frozen.trim() == "1" { TreeState::Frozen } else { TreeState::Running }
 }
 
-/// Repairs and completes CRIU's images, and waits until the processes are gone, unless they stay.
-fn complete(
-    request: &DumpRequest,
-    pids: &[Pid],
-    received: Option<Received>,
-) -> Result<(usize, Option<Memory>), DumpError> {
+/// Repairs CRIU's images, which takes no space, and waits until the processes are gone, unless they stay.
+fn complete(request: &DumpRequest, pids: &[Pid]) -> Result<usize, DumpError> {
     let repaired = images::repair_timers(&request.images_dir)?;
     let own: Vec<i32> = pids.iter().map(|pid| pid.as_raw()).collect();
     images::repair_proc_files(&request.images_dir, &own)?;
-    let memory = received.map(|received| received.complete_images(&request.images_dir)).transpose()?;
     if !request.stays {
         processes::wait_gone(pids, GONE_LIMIT)?;
     }
-    Ok((repaired, memory))
+    Ok(repaired)
 }

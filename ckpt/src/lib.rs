@@ -69,7 +69,7 @@ mod sealed;
 pub use criu::{Criu, LocateError};
 pub use criu_sys::forker;
 pub use dump::{DumpError, DumpReport, DumpRequest, TreeState};
-pub use error::SnapshotError;
+pub use error::{SnapshotError, is_full};
 pub use keys::{ClusterKey, Sealing};
 pub use manifest::{Checksum, Damage, Identity, Manifest, Origin};
 pub use pages::{Arena, Memory, SealedPages};

@@ -128,7 +128,7 @@ impl Store {
         }
         self.remove_program(application)?;
         let below = Path::new(plain(application)?).join(FRESH);
-        let (fresh, reservation) = self.reserve(bytes, &below)?;
+        let (fresh, reservation) = self.reserve(bytes, 0, &below)?;
         let dir = fresh.parent().expect("the application's").to_owned();
         private::ensure_dir(&dir).map_err(|error| StoreError::from(SnapshotError::from(error)))?;
         let root = dir.parent().expect("the tier").to_owned();

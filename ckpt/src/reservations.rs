@@ -5,8 +5,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes promised, by the directory of the snapshot.
-pub(crate) type Reserved = BTreeMap<PathBuf, u64>;
+/// The space that is promised to a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise {
+    /// Bytes of the snapshot itself.
+    pub(crate) needed: u64,
+    /// Bytes of the file system besides, for pages that do not fit the arena; zero once they are written.
+    pub(crate) overflow: u64,
+}
+
+/// All promises, by the directory of the snapshot.
+pub(crate) type Reserved = BTreeMap<PathBuf, Promise>;
 
 /// All reservations of a store. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +37,16 @@ impl Reservations {
 pub(crate) struct Reservation {
     all: Reservations,
     dir: PathBuf,
+}
+
+impl Reservation {
+    /// The overflow is written, so the file system counts it itself. Nobody else could tell, because the file
+    /// has no name.
+    pub(crate) fn settle_overflow(&self) {
+        if let Some(promise) = self.all.lock().get_mut(&self.dir) {
+            promise.overflow = 0;
+        }
+    }
 }
 
 impl Drop for Reservation {

@@ -9,7 +9,7 @@ use crate::files;
 use crate::keys::Sealing;
 use crate::manifest::{self, Damage, Identity, Manifest};
 use crate::private;
-use crate::reservations::{Reservation, Reservations, Reserved};
+use crate::reservations::{Promise, Reservation, Reservations, Reserved};
 use crate::snapshot::{self, PREFIX, Snapshot};
 use crate::writer::SnapshotWriter;
 use nix::sys::statvfs::statvfs;
@@ -18,6 +18,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -37,7 +38,8 @@ pub enum StoreError {
     NoKey,
     /// No tier has enough free space, so the job must stay in memory; nothing was written. Only
     /// [`Store::begin_with`] raises this error, and no other error means the same. A retry can help after
-    /// snapshots have been removed. (A disk that fills up later fails the dump or the seal.)
+    /// snapshots have been removed. (A disk that fills up later fails the dump or the seal: see
+    /// [`crate::is_full`].)
     #[error(
         "the store is full: {needed} bytes are needed, and the most that {} takes is {free}",
         .root.display()
@@ -47,7 +49,8 @@ pub enum StoreError {
         root: PathBuf,
         /// Bytes asked for.
         needed: u64,
-        /// Free bytes in `root`: within its limit, on its file system, and not reserved for other snapshots.
+        /// Free bytes in `root`: within its limit, on its file system, neither reserved for other snapshots
+        /// nor needed for the overflow of the same dump.
         free: u64,
     },
 }
@@ -92,17 +95,30 @@ impl Tier {
         Tier { root, bytes_max: None }
     }
 
-    /// How many more bytes snapshots may take there.
-    fn free_bytes(&self, reserved: &Reserved) -> Result<u64, StoreError> {
+    /// How many more bytes snapshots may take there, if the file system is to take `overflow` besides.
+    fn free_bytes(&self, overflow: u64, reserved: &Reserved) -> Result<u64, StoreError> {
+        // What is written between the two looks is subtracted twice, rather than not at all.
+        let promised = self.promised(reserved);
         let found = statvfs(&self.root).map_err(io::Error::from).map_err(at(&self.root))?;
         let free = found.blocks_available() as u64 * found.fragment_size() as u64;
+        let free = free.saturating_sub(promised).saturating_sub(overflow);
         let Some(most) = self.bytes_max else { return Ok(free) };
         // A snapshot that is removed while its size is looked at counts as nothing.
         let sealed = self.snapshots()?.into_iter().filter(|dir| !reserved.contains_key(dir));
         let sealed: u64 = sealed.map(|dir| size(&dir)).sum();
         let here = reserved.iter().filter(|(dir, _)| dir.starts_with(&self.root));
-        let used = here.map(|(_, bytes)| *bytes).fold(sealed, u64::saturating_add);
+        let used = here.map(|(_, promise)| promise.needed).fold(sealed, u64::saturating_add);
         Ok(free.min(most.saturating_sub(used)))
+    }
+
+    /// Bytes of the tier's file system that are reserved and not written yet, also for other tiers on it.
+    fn promised(&self, reserved: &Reserved) -> u64 {
+        let own = device(&self.root);
+        let here = reserved.iter().filter(|(dir, _)| device(dir) == own);
+        let left = here.map(|(dir, promise)| {
+            promise.needed.saturating_sub(allocated(dir)).saturating_add(promise.overflow)
+        });
+        left.fold(0, u64::saturating_add)
     }
 
     /// The directories of all snapshots of this tier, and of all copies.
@@ -224,6 +240,19 @@ impl Store {
         now: SystemTime,
         needed: u64,
     ) -> Result<SnapshotWriter, StoreError> {
+        self.begin_with_overflow(application, epoch, now, needed, 0)
+    }
+
+    /// As [`Store::begin_with`], for a dump that also takes `overflow` bytes of the tier's file system, until
+    /// the snapshot is sealed. They do not count for the limit of the tier.
+    pub fn begin_with_overflow(
+        &self,
+        application: &str,
+        epoch: u64,
+        now: SystemTime,
+        needed: u64,
+        overflow: u64,
+    ) -> Result<SnapshotWriter, StoreError> {
         let sealing = self.sealing()?;
         // Remove half-written attempts in all tiers; never write a sealed snapshot again.
         for dir in self.dirs(application, epoch)? {
@@ -233,7 +262,7 @@ impl Store {
             remove_dir(&dir)?;
         }
         let below = Path::new(plain(application)?).join(format!("{PREFIX}{epoch}"));
-        let (dir, reservation) = self.reserve(needed, &below)?;
+        let (dir, reservation) = self.reserve(needed, overflow, &below)?;
         // Each twice more, beginning with the next one.
         let tiers = self.tiers.len();
         let own = self.roots().position(|root| dir.starts_with(root)).unwrap_or_default();
@@ -245,10 +274,15 @@ impl Store {
     }
 
     /// Reserves space for the directory `below` the first tier with enough of it.
-    pub(crate) fn reserve(&self, needed: u64, below: &Path) -> Result<(PathBuf, Reservation), StoreError> {
+    pub(crate) fn reserve(
+        &self,
+        needed: u64,
+        overflow: u64,
+        below: &Path,
+    ) -> Result<(PathBuf, Reservation), StoreError> {
         let mut reserved = self.reservations.lock();
-        let dir = self.choose_tier(needed, &reserved)?.root.join(below);
-        reserved.insert(dir.clone(), needed);
+        let dir = self.choose_tier(needed, overflow, &reserved)?.root.join(below);
+        reserved.insert(dir.clone(), Promise { needed, overflow });
         drop(reserved);
         let reservation = self.reservations.of(&dir);
         Ok((dir, reservation))
@@ -263,11 +297,11 @@ impl Store {
     }
 
     /// The first tier with enough free space.
-    fn choose_tier(&self, needed: u64, reserved: &Reserved) -> Result<&Tier, StoreError> {
+    fn choose_tier(&self, needed: u64, overflow: u64, reserved: &Reserved) -> Result<&Tier, StoreError> {
         let mut most = (0, &self.tiers[0]);
         for tier in &self.tiers {
             // A directory that has gone away is skipped while there are others.
-            let free = match tier.free_bytes(reserved) {
+            let free = match tier.free_bytes(overflow, reserved) {
                 Err(error) if self.tiers.len() > 1 => {
                     tracing::warn!(%error, "a tier is passed over");
                     continue;
@@ -433,6 +467,25 @@ fn is_plain(name: &str) -> bool {
 /// The bytes of its files; files that vanish meanwhile do not count.
 fn size(dir: &Path) -> u64 {
     files::list(dir).unwrap_or_default().iter().map(|(_, bytes)| bytes).sum()
+}
+
+/// The space that a file, or all files below a directory, have on their file system, whatever their lengths.
+/// Files that vanish meanwhile do not count.
+fn allocated(path: &Path) -> u64 {
+    /// Bytes of the unit of `st_blocks`, on every file system.
+    const UNIT: u64 = 512;
+    let Ok(found) = fs::symlink_metadata(path) else { return 0 };
+    let own = found.blocks().saturating_mul(UNIT);
+    if !found.is_dir() {
+        return own;
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| allocated(&entry.path())).fold(own, u64::saturating_add)
+}
+
+/// The file system of a path, or of the first directory above it that exists.
+fn device(path: &Path) -> Option<u64> {
+    path.ancestors().find_map(|path| fs::metadata(path).ok()).map(|found| found.dev())
 }
 
 fn is_sealed(dir: &Path) -> bool {

@@ -44,8 +44,7 @@ pub struct SnapshotWriter {
     outputs: Vec<OutputFile>,
     /// The pages that the dump left in memory, and the arena that may keep them after sealing.
     memory: Option<(Memory, Arena)>,
-    /// Held, not read.
-    _reservation: Option<Reservation>,
+    reservation: Option<Reservation>,
     /// Where it is tried next if it cannot be sealed where it is.
     spare: VecDeque<PathBuf>,
     sealed: bool,
@@ -76,7 +75,7 @@ impl SnapshotWriter {
             program: None,
             outputs: Vec::new(),
             memory: None,
-            _reservation: None,
+            reservation: None,
             spare: VecDeque::new(),
             sealed: false,
         };
@@ -101,7 +100,7 @@ impl SnapshotWriter {
         reservation: Reservation,
         spare: impl IntoIterator<Item = PathBuf>,
     ) -> SnapshotWriter {
-        self._reservation = Some(reservation);
+        self.reservation = Some(reservation);
         self.spare = spare.into_iter().collect();
         self
     }
@@ -198,8 +197,12 @@ impl SnapshotWriter {
             || daemons.is_some_and(|daemons| path.starts_with(daemons))
     }
 
-    /// Takes the pages that the dump left in memory, to be sealed; the arena may keep them after that.
+    /// Takes the pages that the dump left in memory, to be sealed; the arena may keep them after that. What
+    /// does not fit the arena is written by now.
     pub fn take_memory(&mut self, memory: Option<Memory>, arena: &Arena) {
+        if let Some(reservation) = &self.reservation {
+            reservation.settle_overflow();
+        }
         self.memory = memory.map(|memory| (memory, arena.clone()));
     }
 
@@ -223,14 +226,23 @@ impl SnapshotWriter {
                 }
                 Err(error) => error,
             };
-            let is_of_disk = matches!(error, SnapshotError::Io { .. });
-            let Some(next) = self.spare.pop_front().filter(|_| is_of_disk) else { return Err(error) };
+            self.go_on(error)?;
+        }
+    }
+
+    /// Goes on in the next spare directory that takes the snapshot, after a seal that has failed with this
+    /// error. Where there is none, or the disk was not the cause, the error stays.
+    fn go_on(&mut self, error: SnapshotError) -> Result<(), SnapshotError> {
+        let is_of_disk = matches!(error, SnapshotError::Io { .. });
+        while let Some(next) = self.spare.pop_front().filter(|_| is_of_disk) {
             tracing::warn!(%error, next = %next.display(), "a snapshot is sealed once more");
             std::thread::sleep(AGAIN_AFTER);
-            if next != self.dir {
-                self.go_to(next)?;
+            match self.go_to(next) {
+                Ok(()) => return Ok(()),
+                Err(error) => tracing::warn!(%error, "a directory is passed over"),
             }
         }
+        Err(error)
     }
 
     fn seal_here(&mut self, origin: &Origin) -> Result<Manifest, SnapshotError> {
@@ -256,12 +268,17 @@ impl SnapshotWriter {
         })
     }
 
-    /// Goes on in another directory.
+    /// Goes on in another directory. Where that one does not take the files, the snapshot stays where it was:
+    /// the files are nowhere else.
     fn go_to(&mut self, next: PathBuf) -> Result<(), SnapshotError> {
+        if next == self.dir {
+            return Ok(());
+        }
         let left = std::mem::replace(&mut self.dir, next);
         let copied = self.copy_from(&left);
+        let unused = if copied.is_ok() { left } else { std::mem::replace(&mut self.dir, left) };
         // What stays there is no snapshot, or is this one.
-        fs::remove_dir_all(&left).ok();
+        fs::remove_dir_all(&unused).ok();
         copied
     }
 

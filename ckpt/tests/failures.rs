@@ -4,7 +4,7 @@ mod common;
 
 use common::{Shape, SmallStore, Tree, cgroup_root, criu, wait_for};
 use coswitch_ckpt::processes::{self, ProcessState};
-use coswitch_ckpt::{DumpError, RestoreError, Retry, TreeState};
+use coswitch_ckpt::{DumpError, RestoreError, Retry, TreeState, is_full};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::path::Path;
@@ -72,6 +72,22 @@ fn a_dump_into_a_full_store_is_refused_and_the_tree_goes_on() {
         assert_eq!(error.tree(), TreeState::Frozen);
     }
     assert_eq!(fs::read_dir(&store.0).unwrap().count(), 0);
+    tree.thaw();
+    tree.assert_working();
+}
+
+#[test]
+fn a_dump_without_room_for_its_images_in_memory_is_refused_as_one_into_a_full_store() {
+    let tree = Tree::start(2);
+    // Enough for what CRIU writes itself, and not for the pages that it needs.
+    let memory = SmallStore::mount(tree.dir.path().join("memory"), "2m");
+    tree.freeze();
+    let mut request = tree.dump_request();
+    request.images_dir = memory.0.join("images");
+    request.pages_dir = tree.dir.path().to_owned();
+    let error = criu().dump(&request).unwrap_err();
+    assert!(is_full(&error) && error.tree() == TreeState::Frozen, "{error}");
+    assert!(!request.images_dir.exists());
     tree.thaw();
     tree.assert_working();
 }

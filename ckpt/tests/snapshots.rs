@@ -292,6 +292,62 @@ fn a_full_disk_takes_no_snapshot_even_below_the_limit_of_its_tier() {
     }
 }
 
+#[test]
+fn what_is_reserved_and_not_written_yet_is_not_free_on_the_file_system_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = SmallStore::mount(dir.path().join("small"), "1m");
+    for bytes_max in [None, Some(700_000)] {
+        let tiers = vec![Tier { root: small.0.clone(), bytes_max }];
+        let store = Store::with_tiers(tiers, sealing(dir.path())).unwrap();
+        let begin = |application: &str, needed, overflow| {
+            store.begin_with_overflow(application, 1, SystemTime::now(), needed, overflow)
+        };
+        let is_full = |begun| matches!(begun, Err(StoreError::Full { .. }));
+        let first = begin("a", 500_000, 0).unwrap();
+        assert!(is_full(begin("b", 600_000, 0)));
+        drop(begin("b", 200_000, 0).unwrap());
+        // Written bytes count once.
+        fs::write(first.pages_dir().join("pages.cws"), vec![1; 450_000]).unwrap();
+        drop(begin("b", 200_000, 300_000).unwrap());
+        assert!(is_full(begin("b", 200_000, 400_000)));
+        drop(first);
+        // So does the overflow of a dump, which does not count for the limit of the tier.
+        let mut second = begin("c", 100_000, 700_000).unwrap();
+        assert!(is_full(begin("d", 400_000, 0)));
+        second.take_memory(None, &arena());
+        drop(begin("d", 400_000, 0).unwrap());
+    }
+}
+
+#[test]
+fn a_seal_passes_over_directories_that_have_gone_and_loses_nothing() {
+    for with_a_third in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["first", "second", "third"].iter().take(if with_a_third { 3 } else { 2 });
+        let roots: Vec<PathBuf> = names.map(|name| dir.path().join(name)).collect();
+        let tiers = roots.iter().cloned().map(Tier::unbounded).collect();
+        let store = Store::with_tiers(tiers, sealing(dir.path())).unwrap();
+        let mut writer = store.begin("job", 1, SystemTime::now()).unwrap();
+        writer.save_channels(IN_FLIGHT).unwrap();
+        fs::write(writer.images_dir().join("core-1.img"), "contents").unwrap();
+        // The first directory does not take this image, and the second takes nothing.
+        fs::create_dir(writer.pages_dir().join("core-1.img")).unwrap();
+        fs::remove_dir(&roots[1]).unwrap();
+        let sealed = writer.seal_in(made_up()).map(|(_, tier)| tier);
+        if with_a_third {
+            assert_eq!(sealed.unwrap(), roots[2]);
+            store.verify("job", 1).unwrap();
+            assert_eq!(store.snapshot("job", 1).unwrap().channels().unwrap().unwrap(), IN_FLIGHT);
+        } else {
+            // The error is that of the seal.
+            let error = sealed.unwrap_err();
+            let SnapshotError::Io { path, .. } = &error else { panic!("{error}") };
+            assert!(path.starts_with(&roots[0]), "{error}");
+        }
+        assert!(!roots[0].join("job/epoch-1").exists());
+    }
+}
+
 /// Takes a snapshot and restores the tree from it, which then does not need it any more.
 fn take_and_go_on(tree: &mut Tree, store: &Store) -> Snapshot {
     let snapshot = take(tree, store, 1, &arena());

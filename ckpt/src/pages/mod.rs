@@ -34,11 +34,12 @@ pub use seal::SealReport;
 pub(crate) use borrowed::Borrowed;
 pub(crate) use fill::PageSource;
 pub(crate) use index::{INDEX, PAGES};
-pub(crate) use receive::Received;
 
 use crate::images::ImagesError;
 use crate::processes;
 use nix::unistd::Pid;
+use receive::Received;
+use split::Split;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -50,7 +51,7 @@ use std::time::Duration;
 /// to the tree's own memory.
 const SOCKET_BYTES: usize = 256 << 20;
 
-/// Disk space for all that is written after the last page: stacks, the index, small images.
+/// Space for all that is written besides pages: page maps, the index, small images.
 const IMAGES_BYTES: u64 = 2 << 20;
 
 /// Whether these bytes are an index of pages; for [`crate::fuzzing`].
@@ -81,13 +82,16 @@ impl<'a> Receiver<'a> {
         Ok((Receiver { socket, arena, images_dir, dir }, theirs.into()))
     }
 
-    /// Receives all pages of these processes and allocates disk space for them. `borrowed` was read before
-    /// CRIU began.
-    pub(crate) fn receive(&self, pids: &[Pid], borrowed: &Borrowed) -> io::Result<Received> {
-        let complete = |received: &mut Received| {
-            borrowed.put_back(received)?;
-            let (lazy, others) = received.bytes();
-            seal::preallocate(self.dir, self.images_dir, lazy, others + IMAGES_BYTES)
+    /// Receives all pages of these processes, writes those that CRIU needs into its images, and allocates
+    /// disk space for all others, which it returns. `borrowed` was read before CRIU began.
+    pub(crate) fn receive(&self, pids: &[Pid], borrowed: &Borrowed) -> io::Result<Memory> {
+        let complete = |mut received: Received| -> io::Result<Memory> {
+            borrowed.put_back(&mut received)?;
+            let split = Split::of(&received, self.images_dir).map_err(as_io)?;
+            let [deferred, kept] = split.bytes();
+            seal::preallocate(self.dir, self.images_dir, deferred, kept + IMAGES_BYTES)?;
+            let deferred = split.write(self.images_dir).map_err(as_io)?;
+            Ok(Memory::new(received.raw, deferred))
         };
         let tree = processes::by_own_id(pids);
         receive::receive(&self.socket, &tree, self.arena, self.dir, complete)
@@ -99,10 +103,11 @@ impl<'a> Receiver<'a> {
     }
 }
 
-impl Received {
-    /// Writes the pages that CRIU needs into its images, which it has finished; returns all other pages.
-    pub(crate) fn complete_images(self, images_dir: &Path) -> Result<Memory, ImagesError> {
-        let deferred = split::split(&self, images_dir)?;
-        Ok(Memory::new(self.raw, deferred))
-    }
+/// Keeps the kind, by which a full file system is told from other causes.
+fn as_io(error: ImagesError) -> io::Error {
+    let kind = match &error {
+        ImagesError::Io { source, .. } => source.kind(),
+        ImagesError::Image { .. } => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, error)
 }

@@ -1,8 +1,8 @@
 //! Receiver of CRIU's page transfer during a dump.
 //!
 //! CRIU ends the transfer with a handshake, and until we answer it, CRIU can still roll back. So everything
-//! that could fail later is done before: pages are copied, and disk space for them is allocated. On a failure
-//! the socket is shut down, and CRIU rolls back.
+//! that could fail later is done before: pages are copied, disk space for them is allocated, and those that
+//! CRIU needs are written to its images. On a failure the socket is shut down, and CRIU rolls back.
 
 use super::arena::Arena;
 use super::copy::Sink;
@@ -18,33 +18,25 @@ use std::path::Path;
 
 /// All that CRIU has sent: owners and runs in the order of their arrival, and their pages in the order of the
 /// runs.
-pub(crate) struct Received {
+pub(super) struct Received {
     pub(super) owners: Vec<Owner>,
     pub(super) runs: Vec<PageRun>,
     pub(super) raw: Raw,
 }
 
-impl Received {
-    /// Returns the number of lazy bytes and the number of other bytes.
-    pub(super) fn bytes(&self) -> (u64, u64) {
-        let lazy = self.runs.iter().filter(|run| run.lazy).map(|run| run.pages * PAGE as u64).sum();
-        (lazy, self.raw.length() - lazy)
-    }
-}
-
 /// Receives the pages of one dump of these processes, which are stopped, until CRIU closes the transfer.
-/// `complete` may correct or refuse what was received.
-pub(super) fn receive(
+/// `complete` may refuse what was received, and makes the result of it.
+pub(super) fn receive<T>(
     mut socket: &UnixStream,
     tree: &BTreeMap<u32, Pid>,
     arena: &Arena,
     dir: &Path,
-    complete: impl FnOnce(&mut Received) -> io::Result<()>,
-) -> io::Result<Received> {
+    complete: impl FnOnce(Received) -> io::Result<T>,
+) -> io::Result<T> {
     let done = intake::take_in(tree, arena, dir, |intake| serve(&mut socket, intake, tree))
         .map(|((owners, runs), raw)| Received { owners, runs, raw })
-        .and_then(|mut received| complete(&mut received).map(|()| received))
-        .and_then(|received| socket.write_all(&0u32.to_le_bytes()).map(|()| received));
+        .and_then(complete)
+        .and_then(|completed| socket.write_all(&0u32.to_le_bytes()).map(|()| completed));
     if done.is_err() {
         socket.shutdown(Shutdown::Both).ok();
     }

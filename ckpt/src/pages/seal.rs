@@ -142,28 +142,36 @@ fn write(mut file: &File, batches: Receiver<Vec<u8>>) -> io::Result<u64> {
 
 /// Allocates disk space for that many bytes of pages in `dir`, and checks that there are `besides` more bytes
 /// for the images in `images_dir`, and on the disk, where they will be sealed. Cutting the file to its length
-/// frees the rest. On a file system in memory, where allocating costs as much as writing, the free space is
-/// only checked.
+/// frees the rest. Where space cannot be allocated, it is only checked that there is as much.
 pub(super) fn preallocate(dir: &Path, images_dir: &Path, bytes: u64, besides: u64) -> io::Result<()> {
     let file = private::create(&dir.join(PAGES))?;
-    let is_in_memory = fstatfs(&file)?.filesystem_type() == TMPFS_MAGIC;
     // Each chunk has a tag.
     let bytes = bytes.saturating_add(bytes.div_ceil(CHUNK as u64) * TAG as u64);
-    if !is_in_memory && bytes > 0 {
-        let length = i64::try_from(bytes).unwrap_or(i64::MAX);
-        match fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
-            // If the file system cannot allocate, writing fails when it is full.
-            Err(nix::Error::EOPNOTSUPP) => {}
-            allocated => allocated?,
-        }
-    }
-    let needed = if is_in_memory { bytes.saturating_add(besides) } else { besides };
-    for (found, needed) in [(fstatfs(&file)?, needed), (statfs(images_dir)?, besides)] {
-        if found.blocks_available().saturating_mul(found.block_size() as u64) < needed {
-            return Err(io::ErrorKind::StorageFull.into());
+    let needed = if allocate(&file, bytes)? { besides } else { bytes.saturating_add(besides) };
+    let on_disk = (dir, fstatfs(&file)?, needed);
+    for (dir, found, needed) in [on_disk, (images_dir, statfs(images_dir)?, besides)] {
+        let free = found.blocks_available().saturating_mul(found.block_size() as u64);
+        if free < needed {
+            let message = format!("{} has {free} bytes free, and {needed} are needed", dir.display());
+            return Err(io::Error::new(io::ErrorKind::StorageFull, message));
         }
     }
     Ok(())
+}
+
+/// Returns false where the file system cannot allocate, and in memory, where that costs as much as writing.
+fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
+    if fstatfs(file)?.filesystem_type() == TMPFS_MAGIC {
+        return Ok(false);
+    }
+    if bytes == 0 {
+        return Ok(true);
+    }
+    let length = i64::try_from(bytes).unwrap_or(i64::MAX);
+    match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
+        Err(nix::Error::EOPNOTSUPP) => Ok(false),
+        allocated => allocated.map(|()| true).map_err(io::Error::from),
+    }
 }
 
 #[cfg(test)]
@@ -175,5 +183,16 @@ mod tests {
         let slow = (0..9).fold(Level::FIRST, |level, _| level.after(true));
         let fast = (0..9).fold(slow, |level, _| level.after(false));
         assert_eq!((slow.zstd(), fast.zstd()), (LEVELS[3], LEVELS[0]));
+    }
+
+    #[test]
+    fn space_that_is_missing_is_refused_before_it_is_written_to_and_the_directory_is_named() {
+        let (disk, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+        let cases = [(&disk, &memory, 0, u64::MAX), (&memory, &disk, 1 << 60, 0)];
+        for (dir, images_dir, bytes, besides) in cases {
+            let error = preallocate(dir.path(), images_dir.path(), bytes, besides).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+            assert!(error.to_string().starts_with(&dir.path().display().to_string()), "{error}");
+        }
     }
 }

@@ -78,27 +78,51 @@ fn whole_pages(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     whole
 }
 
-/// Writes page maps and the pages that CRIU needs into the images; returns the deferred pages.
-pub(super) fn split(received: &Received, images_dir: &Path) -> Result<Vec<Extent>, ImagesError> {
-    let maps = Maps::read(images_dir)?;
-    let (mut deferred, mut kept) = (Vec::new(), BTreeMap::<Owner, Vec<(u64, u64, u64)>>::new());
-    let mut offset = 0;
-    for run in &received.runs {
-        for (address, pages, is_deferred) in classified(&maps, run) {
-            match run.owner {
-                Owner::Process(process) if is_deferred => {
-                    deferred.push(Extent { process, address, pages, offset });
+/// The deferred pages of a dump, and the others.
+pub(super) struct Split<'a> {
+    received: &'a Received,
+    deferred: Vec<Extent>,
+    /// Runs (address, pages, offset) of the pages that CRIU needs.
+    kept: BTreeMap<Owner, Vec<(u64, u64, u64)>>,
+}
+
+impl<'a> Split<'a> {
+    /// Reads the images of processes and threads, which CRIU finishes before it ends the transfer of pages.
+    pub(super) fn of(received: &'a Received, images_dir: &Path) -> Result<Split<'a>, ImagesError> {
+        Ok(Split::by(&Maps::read(images_dir)?, received))
+    }
+
+    fn by(maps: &Maps, received: &'a Received) -> Split<'a> {
+        let mut split = Split { received, deferred: Vec::new(), kept: BTreeMap::new() };
+        let mut offset = 0;
+        for run in &received.runs {
+            for (address, pages, is_deferred) in classified(maps, run) {
+                match run.owner {
+                    Owner::Process(process) if is_deferred => {
+                        split.deferred.push(Extent { process, address, pages, offset });
+                    }
+                    owner => split.kept.entry(owner).or_default().push((address, pages, offset)),
                 }
-                owner => kept.entry(owner).or_default().push((address, pages, offset)),
+                offset += pages * PAGE as u64;
             }
-            offset += pages * PAGE as u64;
         }
+        split
     }
-    for (pages_id, owner) in (1..).zip(&received.owners) {
-        let runs = kept.remove(owner).unwrap_or_default();
-        write_images(images_dir, *owner, pages_id, &runs, &received.raw)?;
+
+    /// How many bytes are deferred, and how many [`Split::write`] writes into the images.
+    pub(super) fn bytes(&self) -> [u64; 2] {
+        let deferred: u64 = self.deferred.iter().map(|extent| extent.pages * PAGE as u64).sum();
+        [deferred, self.received.raw.length() - deferred]
     }
-    Ok(deferred)
+
+    /// Writes page maps and the pages that CRIU needs into the images; returns the deferred pages.
+    pub(super) fn write(mut self, images_dir: &Path) -> Result<Vec<Extent>, ImagesError> {
+        for (pages_id, owner) in (1..).zip(&self.received.owners) {
+            let runs = self.kept.remove(owner).unwrap_or_default();
+            write_images(images_dir, *owner, pages_id, &runs, &self.received.raw)?;
+        }
+        Ok(self.deferred)
+    }
 }
 
 /// Cuts a run into parts (address, pages, whether they are deferred).
@@ -146,6 +170,7 @@ fn write_pages(path: &Path, runs: &[(u64, u64, u64)], raw: &Raw) -> io::Result<(
 
 #[cfg(test)]
 mod tests {
+    use super::super::raw::tests::raw;
     use super::*;
 
     #[test]
@@ -170,5 +195,26 @@ mod tests {
         assert!(classified(&maps, &run(8, true)).all(|(_, _, is_deferred)| !is_deferred));
         let shared = PageRun { owner: Owner::Shared(7), lazy: true, ..run(7, true) };
         assert!(classified(&maps, &shared).all(|(_, _, is_deferred)| !is_deferred));
+    }
+    #[test]
+    fn the_bytes_that_are_counted_for_the_images_are_those_that_are_written() {
+        let page = |number: usize| number * PAGE..(number + 1) * PAGE;
+        let bytes: Vec<u8> = (0..page(3).end).map(|at| (at / PAGE) as u8).collect();
+        let run = |owner, address, pages, lazy| PageRun { owner, address, pages, lazy };
+        let owners = vec![Owner::Process(7), Owner::Shared(9)];
+        let runs = vec![run(owners[0], 0x1000, 3, true), run(owners[1], 0, 1, false)];
+        let received = Received { owners, runs, raw: raw(&bytes, false) };
+        // Of a process, one page is read only, and the kernel may write to another one.
+        let maps = Maps {
+            writable: BTreeMap::from([(7, vec![0x2000..0x4000])]),
+            kernel_writes: whole_pages(vec![0x3000..0x3001]),
+        };
+        let split = Split::by(&maps, &received);
+        assert_eq!(split.bytes(), [PAGE as u64, 3 * PAGE as u64]);
+        let dir = tempfile::tempdir().unwrap();
+        let deferred = split.write(dir.path()).unwrap();
+        assert_eq!(deferred, [Extent { process: 7, address: 0x2000, pages: 1, offset: PAGE as u64 }]);
+        let written = |id: u32| std::fs::read(dir.path().join(format!("pages-{id}.img"))).unwrap();
+        assert!(written(1) == [&bytes[page(0)], &bytes[page(2)]].concat() && written(2) == bytes[page(3)]);
     }
 }

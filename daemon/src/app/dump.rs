@@ -6,13 +6,14 @@
 //! compute on while it is sealed.
 
 use std::{
+    error::Error,
     path::PathBuf,
     sync::{Arc, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
 use coswitch_ckpt::{
-    DumpError, DumpReport, DumpRequest, Origin, SegmentFile, SnapshotWriter, StoreError, TreeState,
+    DumpError, DumpReport, DumpRequest, Origin, SegmentFile, SnapshotWriter, StoreError, TreeState, is_full,
 };
 use coswitch_policies::{Bytes, Epoch, JobId};
 use nix::unistd::Pid;
@@ -24,6 +25,7 @@ use super::{
     services::NodeServices,
 };
 use crate::{
+    cgroup::JobCgroup,
     node::SNAPSHOT_OVERHEAD,
     plane::Command,
     protocol::{AppEvent, Failure, LaunchRequest, Park, Step, moving_time},
@@ -39,7 +41,7 @@ struct Dump {
     job: JobId,
     epoch: Epoch,
     root: i32,
-    freezer: PathBuf,
+    cgroup: JobCgroup,
     /// Memory of the ranks: the store must have that much free space.
     resident: Bytes,
     segment: SegmentFile,
@@ -81,6 +83,7 @@ impl Part {
         }
         let written = self.write(epoch, true).await?;
         let bytes = Bytes(written.report.image_bytes);
+        self.image_bytes = bytes;
         self.seal(epoch, written);
         Ok(AppEvent::Checkpointed { epoch, bytes })
     }
@@ -113,7 +116,7 @@ impl Part {
             job: self.job,
             epoch,
             root,
-            freezer: resources.cgroup.freezer().to_path_buf(),
+            cgroup: resources.cgroup.clone(),
             resident,
             segment: resources.file.clone(),
             outputs: outputs(&self.node, &resources.launch),
@@ -187,15 +190,15 @@ impl Dump {
     /// Writes images, segment and channel states; the returned writer still has to seal them.
     fn carry_out(self) -> Result<(SnapshotWriter, DumpReport), Failure> {
         let mut writer = self.begin()?;
-        writer.save_channels(&self.channels).map_err(Failure::alive)?;
-        writer.save_part(&self.part).map_err(Failure::alive)?;
-        writer.save_segment(&self.segment.path).map_err(Failure::alive)?;
+        writer.save_channels(&self.channels).map_err(alive)?;
+        writer.save_part(&self.part).map_err(alive)?;
+        writer.save_segment(&self.segment.path).map_err(alive)?;
         if let Some(program) = &self.program {
-            writer.save_program(program).map_err(Failure::alive)?;
+            writer.save_program(program).map_err(alive)?;
         }
         let request = DumpRequest {
             root: Pid::from_raw(self.root),
-            freeze_cgroup: self.freezer,
+            freeze_cgroup: self.cgroup.freezer().to_path_buf(),
             segment: Some(self.segment.clone()),
             images_dir: writer.images_dir(),
             pages_dir: writer.pages_dir(),
@@ -207,14 +210,14 @@ impl Dump {
         };
         let dumped = self.node.criu.dump(&request);
         let mut report = dumped.map_err(|error| match error.tree() {
-            TreeState::Frozen | TreeState::Running => Failure::alive(error),
+            TreeState::Frozen | TreeState::Running => alive(error),
             // Its images are wrong, and it does not need them.
             TreeState::Lost if self.stays && matches!(error, DumpError::Images(_)) => Failure::alive(error),
             TreeState::Lost => Failure::dead(error),
         })?;
         writer.take_memory(report.memory.take(), &self.node.arena);
         if self.stays {
-            writer.record_outputs(&self.outputs).map_err(Failure::alive)?;
+            writer.record_outputs(&self.outputs).map_err(alive)?;
             return Ok((writer, report));
         }
         // The processes have ended: only the images, and the memory that belongs to them, are left.
@@ -228,17 +231,42 @@ impl Dump {
 
     fn begin(&self) -> Result<SnapshotWriter, Failure> {
         let needed = self.resident.saturating_add(SNAPSHOT_OVERHEAD).0;
-        let now = SystemTime::now();
-        let begun = self.node.store.begin_with(&self.job.to_string(), self.epoch.0, now, needed);
+        // Pages that do not fit the arena lie on the disk twice until they are sealed.
+        let overflow = self.cgroup.working_set().0.saturating_sub(self.node.arena.available_bytes());
+        let (job, now) = (self.job.to_string(), SystemTime::now());
+        let begun = self.node.store.begin_with_overflow(&job, self.epoch.0, now, needed, overflow);
         begun.map_err(|error| match error {
             StoreError::Full { .. } => Failure::store_full(error),
-            error => Failure::alive(error),
+            error => alive(error),
         })
     }
+}
+
+/// A failure that leaves the processes in memory. Where a file system has filled up, which may be `/dev/shm`,
+/// the job stays as it does where no directory has room.
+fn alive(error: impl Error + 'static) -> Failure {
+    if is_full(&error) { Failure::store_full(error) } else { Failure::alive(error) }
 }
 
 /// The output files of the ranks here.
 fn outputs(node: &NodeServices, launch: &LaunchRequest) -> Vec<PathBuf> {
     let here = local_ranks(&launch.placement, node.config.node);
     here.flat_map(|rank| ["out", "err"].map(|kind| output(&launch.output, rank, kind))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_fills_up_in_a_dump_is_a_store_that_is_full() {
+        for (number, expected) in [(libc::ENOSPC, true), (libc::EDQUOT, true), (libc::EIO, false)] {
+            let source = io::Error::from_raw_os_error(number);
+            let failure = alive(DumpError::Pages { root: 1, source, tree: TreeState::Frozen });
+            assert_eq!(matches!(failure, Failure::StoreFull { .. }), expected, "{failure}");
+            assert!(expected || matches!(failure, Failure::Other { alive: true, .. }), "{failure}");
+        }
+    }
 }

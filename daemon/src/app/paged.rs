@@ -20,10 +20,11 @@ use crate::{
     cgroup::{CgroupError, JobCgroup},
     children::open_pidfd,
     proc_text,
-    protocol::{AppEvent, Failure, Step},
+    protocol::{AppEvent, Failure, Step, moving_time},
     swap,
 };
 
+/// For little memory; the [`moving_time`] of what is to move is added.
 const LIMIT: Duration = Duration::from_secs(240);
 /// A reclaim that has freed no memory for so long will not free any.
 const STALL: Duration = Duration::from_secs(5);
@@ -80,7 +81,8 @@ impl Part {
         let group = cgroup.clone();
         let back = move || Bytes(group.used().unwrap_or(before).0.saturating_sub(before.0));
         let so_far = back.clone();
-        let work = blocking(move || advise_all(&cgroup, libc::MADV_WILLNEED, began + LIMIT));
+        let deadline = began + LIMIT + moving_time(self.image_bytes);
+        let work = blocking(move || advise_all(&cgroup, libc::MADV_WILLNEED, deadline));
         self.with_progress(Step::Restore, self.image_bytes, so_far, work).await.map_err(Failure::dead)?;
         self.node.running.rest(self.job, self.resources().cgroup.clone());
         self.state = match self.take_state() {
@@ -95,10 +97,11 @@ impl Part {
 fn move_to_swap(cgroup: &JobCgroup) -> Result<(Bytes, Duration), PageOutError> {
     let began = Instant::now();
     let before = cgroup.used()?;
+    let deadline = began + LIMIT + moving_time(before);
     let may_stay = check_swap(cgroup)?;
-    advise_all(cgroup, libc::MADV_PAGEOUT, began + LIMIT)?;
+    advise_all(cgroup, libc::MADV_PAGEOUT, deadline)?;
     let written = began.elapsed();
-    let after = reclaim_down_to(may_stay, cgroup, began + LIMIT)?;
+    let after = reclaim_down_to(may_stay, cgroup, deadline)?;
     Ok((Bytes(before.0.saturating_sub(after.0)), written))
 }
 
