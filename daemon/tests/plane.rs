@@ -191,14 +191,19 @@ impl<'a> Player<'a> {
     }
 
     fn send(&mut self, dst: u32, number: u64) -> bool {
-        let header = Header { src: self.own, dst, message: number, ..Header::EMPTY };
         if self.draws.below(3) > 0 {
+            let header = Header { src: self.own, dst, message: number, ..Header::EMPTY };
             let mut payload = vec![0; self.draws.below(INLINE_MAX as u64 + 1) as usize];
             fill(&mut payload, self.own, dst, number);
             return self.port.push(Peer::Daemon, &header, &[&payload]).unwrap();
         }
         let extra_max = self.port.segment().chunk_bytes() - INLINE_MAX;
         let len = INLINE_MAX + 1 + self.draws.below(extra_max as u64) as usize;
+        self.send_chunk(dst, number, len)
+    }
+
+    fn send_chunk(&mut self, dst: u32, number: u64, len: usize) -> bool {
+        let header = Header { src: self.own, dst, message: number, ..Header::EMPTY };
         let Some(chunk) = self.port.lease_chunk(Peer::Daemon) else { return false };
         let mut payload = vec![0; len];
         fill(&mut payload, self.own, dst, number);
@@ -265,6 +270,34 @@ fn every_record_arrives_once_whole_and_in_order_through_cuts_and_refilled_segmen
             }
         }
         nodes.iter().for_each(|node| node.freezer.done.store(true, Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn a_rank_that_does_not_read_stops_no_record_for_its_neighbour() {
+    const LEN: usize = 9 << 10;
+    /// Of these, more than half of the credit waits for the rank.
+    const UNREAD: u64 = 180;
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let placement = [0, 1, 1].map(NodeId);
+    let nodes = [0, 1].map(|node| Node::start(node, dir.path(), &placement));
+    join(&nodes);
+    let mut sender = Player::new(Arc::clone(&nodes[0].segment), 0, &[1, 2]);
+    let [mut silent, mut reader] =
+        [0, 1].map(|local| Player::new(Arc::clone(&nodes[1].segment), local, &[0]));
+    for number in 0..UNREAD {
+        wait_until(|| sender.send_chunk(1, number, LEN));
+    }
+    for number in 0..RECORDS {
+        wait_until(|| sender.send(2, number));
+        wait_until(|| {
+            reader.take_all();
+            reader.taken == [number + 1]
+        });
+    }
+    wait_until(|| {
+        silent.take_all();
+        silent.taken == [UNREAD]
     });
 }
 

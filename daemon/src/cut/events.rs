@@ -68,7 +68,7 @@ pub enum CutError {
 /// Position of an arriving message relative to the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arrival {
-    /// Before any cut: it goes to its rank, unless older messages of its channel wait in the inbox.
+    /// Before any cut: it goes to its rank, unless older messages of its lane wait in the inbox.
     Deliver,
     /// Sent before the cut, received after it: channel state, which waits in the inbox, part of the snapshot.
     Record,

@@ -2,11 +2,12 @@
 //!
 //! An outgoing record goes from a rank's ring to the link of the destination's node while the channel has
 //! credit. An incoming record goes to the rank's ring or, where the ring is full or the cut forbids it, to
-//! the inbox, whose size the credit bounds. From the freeze of a cut until the ranks run again, the rings are
-//! neither read nor written: they are part of the snapshot.
+//! the inbox, whose size the credit bounds. The inbox has a lane for each node and receiving rank, so records
+//! for a rank that does not read hold up no record for another rank. From the freeze of a cut until the ranks
+//! run again, the rings are neither read nor written: they are part of the snapshot.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     sync::Arc,
     time::{Duration, Instant},
@@ -59,6 +60,21 @@ impl Waiting {
     }
 }
 
+/// A lane of the inbox. The records of a pair of ranks are all in one lane and keep their order; records for
+/// different ranks need no order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Lane {
+    from: NodeId,
+    /// The receiving rank.
+    to: u32,
+}
+
+impl Lane {
+    fn of(from: NodeId, header: &Header) -> Self {
+        Self { from, to: header.dst }
+    }
+}
+
 pub(crate) struct AppChannels {
     segment: Arc<Segment>,
     ports: Vec<DaemonPort>,
@@ -69,7 +85,7 @@ pub(crate) struct AppChannels {
     /// The node of each rank.
     placement: Vec<NodeId>,
     channels: BTreeMap<NodeId, FlowControl>,
-    inbox: Inbox<NodeId, Waiting>,
+    inbox: Inbox<Lane, Waiting>,
     cut: Cut,
     drained: u64,
     broken: bool,
@@ -91,7 +107,7 @@ struct Slot {
     /// Records of each local rank's out ring that may go.
     leaving: Vec<usize>,
     /// Records of each lane of the inbox that may go to their ranks.
-    arriving: BTreeMap<NodeId, usize>,
+    arriving: BTreeMap<Lane, usize>,
 }
 
 impl Slot {
@@ -289,31 +305,34 @@ impl AppChannels {
             return Ok(false);
         }
         let is_buffered = self.slot().is_some();
-        let lanes: Vec<NodeId> = self.inbox.lanes().copied().collect();
+        let lanes: Vec<Lane> = self.inbox.lanes().copied().collect();
+        let mut full = BTreeSet::new();
         let mut moved = false;
         for lane in lanes {
+            // In a slot the records for a rank come from one node after the other.
+            if is_buffered && full.contains(&lane.to) {
+                continue;
+            }
             while self.may_arrive(&lane, is_buffered)
                 && let Some((sent_after, record)) = self.inbox.take(&lane, &self.cut)
             {
                 let header = record.header;
                 if let Some(record) = self.deliver(record)? {
                     self.inbox.put_back(lane, sent_after, record);
-                    if is_buffered {
-                        return Ok(moved);
-                    }
+                    full.insert(lane.to);
                     break;
                 }
                 if let Some(left) = self.slot.as_mut().and_then(|slot| slot.arriving.get_mut(&lane)) {
                     *left = left.saturating_sub(1);
                 }
-                self.on_passed_on(lane, &header);
+                self.on_passed_on(lane.from, &header);
                 moved = true;
             }
         }
         Ok(moved)
     }
 
-    fn may_arrive(&self, lane: &NodeId, is_buffered: bool) -> bool {
+    fn may_arrive(&self, lane: &Lane, is_buffered: bool) -> bool {
         let left = self.slot.as_ref().and_then(|slot| slot.arriving.get(lane));
         !is_buffered || left.is_some_and(|left| *left > 0)
     }
@@ -364,7 +383,10 @@ impl AppChannels {
 
     /// The credit to return to each peer now.
     pub(crate) fn credit_due(&mut self) -> impl Iterator<Item = (NodeId, u64)> {
-        self.channels.iter_mut().filter_map(|(peer, channel)| Some((*peer, channel.take_due()?)))
+        // At a cut records wait for all ranks, and credit would help none.
+        let records_wait = !self.inbox.is_empty() && self.cut.epoch().is_none();
+        let channels = self.channels.iter_mut();
+        channels.filter_map(move |(peer, channel)| Some((*peer, channel.take_due(records_wait)?)))
     }
 
     pub(crate) fn on_credit(&mut self, from: NodeId, bytes: u64) {
@@ -379,11 +401,11 @@ impl AppChannels {
         }
     }
 
-    /// Whether a record may go to its rank now: no record overtakes a waiting one of its channel.
-    fn may_pass(&self, from: NodeId) -> bool {
+    /// Whether a record may go to its rank now: no record overtakes a waiting one of its lane.
+    fn may_pass(&self, from: NodeId, header: &Header) -> bool {
         !self.broken
             && self.cut.arrival(from) == Some(Arrival::Deliver)
-            && self.inbox.is_clear(&from)
+            && self.inbox.is_clear(&Lane::of(from, header))
             && self.slot().is_none()
     }
 
@@ -396,7 +418,7 @@ impl AppChannels {
 
     /// A chunk for a large payload, where the record may go to its rank now.
     pub(crate) fn lease(&mut self, from: NodeId, header: &Header) -> Option<Incoming> {
-        if !self.may_pass(from) || header.len as usize > self.segment.chunk_bytes() {
+        if !self.may_pass(from, header) || header.len as usize > self.segment.chunk_bytes() {
             return None;
         }
         self.port_of(header).ok()?.lease_chunk().map(Incoming::Leased)
@@ -420,7 +442,7 @@ impl AppChannels {
         payload: &[u8],
     ) -> Result<(), String> {
         self.examine(from, &header)?;
-        let delivered = self.may_pass(from)
+        let delivered = self.may_pass(from, &header)
             && self.port_of(&header)?.try_deliver(&header, payload).map_err(|error| error.to_string())?;
         if delivered {
             self.on_passed_on(from, &header);
@@ -439,7 +461,7 @@ impl AppChannels {
     ) -> Result<(), String> {
         self.examine(from, &header)?;
         let record = Waiting::now(header, payload);
-        let refused = if self.may_pass(from) {
+        let refused = if self.may_pass(from, &header) {
             self.deliver(record).map_err(|error| match error {
                 Fault::Corrupt(reason) => reason,
                 Fault::Link(error) => error.to_string(),
@@ -459,7 +481,7 @@ impl AppChannels {
             self.drained += cost(&record.header);
         }
         if let Some(sent_after) = self.cut.sent_after(from) {
-            self.inbox.push(from, sent_after, record);
+            self.inbox.push(Lane::of(from, &record.header), sent_after, record);
         }
     }
 
@@ -494,8 +516,8 @@ impl AppChannels {
 
     /// Encodes the content of the channels at the cut of `epoch`, which stays in the inbox as well.
     pub(crate) fn channel_states(&self, epoch: Epoch) -> Vec<u8> {
-        let inbox = self.inbox.before(epoch).map(|(peer, Waiting { header, payload, .. })| {
-            (*peer, *header, payload.first(header.len as usize))
+        let inbox = self.inbox.before(epoch).map(|(lane, Waiting { header, payload, .. })| {
+            (lane.from, *header, payload.first(header.len as usize))
         });
         let to_launcher = self.to_launcher.iter().map(|(message, _)| message.clone()).collect();
         ChannelStates { inbox: inbox.collect(), to_launcher }.encode()
@@ -519,7 +541,8 @@ impl AppChannels {
             let record = Waiting::now(header, Incoming::Heap(payload));
             // The rank may be on another node than then.
             let peer = self.placement.get(record.header.src as usize).copied().unwrap_or(peer);
-            self.inbox.push(peer, Epoch(epoch.0.saturating_sub(1)), record);
+            let lane = Lane::of(peer, &record.header);
+            self.inbox.push(lane, Epoch(epoch.0.saturating_sub(1)), record);
         }
         if self.slot.is_some() {
             self.await_exchange();
@@ -527,3 +550,6 @@ impl AppChannels {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

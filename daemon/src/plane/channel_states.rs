@@ -22,7 +22,7 @@ pub(crate) enum ChannelStatesError {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChannelStates {
-    /// Peer, header and payload of each message, in the order of its channel.
+    /// Peer, header and payload of each message. Messages of one peer for one rank are in their order.
     pub(crate) inbox: Vec<(NodeId, Header, Vec<u8>)>,
     pub(crate) to_launcher: VecDeque<Vec<u8>>,
 }

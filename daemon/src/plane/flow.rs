@@ -7,6 +7,9 @@ use coswitch_ring::{HEADER_BYTES, Header};
 const WINDOW_BYTES: u64 = 2 << 20;
 /// A receiver returns credit in steps of this size.
 const CREDIT_STEP: u64 = WINDOW_BYTES / 2;
+/// The same while records wait in the inbox: those for a rank that does not read may hold more than half of
+/// the window, and the rest has to come back for the ranks beside it.
+const SMALL_CREDIT_STEP: u64 = WINDOW_BYTES / 16;
 
 pub(crate) struct FlowControl {
     /// Bytes that may still be sent.
@@ -47,8 +50,9 @@ impl FlowControl {
     }
 
     /// Takes the credit to return, once it is worth a frame.
-    pub(crate) fn take_due(&mut self) -> Option<u64> {
-        let due = (self.owed >= CREDIT_STEP).then(|| std::mem::take(&mut self.owed))?;
+    pub(crate) fn take_due(&mut self, records_wait: bool) -> Option<u64> {
+        let step = if records_wait { SMALL_CREDIT_STEP } else { CREDIT_STEP };
+        let due = (self.owed >= step).then(|| std::mem::take(&mut self.owed))?;
         self.peer_credit += due;
         Some(due)
     }
@@ -75,7 +79,7 @@ mod tests {
                 assert!(receiver.on_received(&header));
                 receiver.on_passed_on(&header);
             }
-            sender.on_credit(receiver.take_due().expect("more than a half was passed on"));
+            sender.on_credit(receiver.take_due(false).expect("more than a half was passed on"));
         }
         let beyond = (0..=2 * WINDOW_BYTES / cost(&header)).position(|_| !receiver.on_received(&header));
         assert!(beyond.is_some(), "a peer is bounded");
