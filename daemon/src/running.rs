@@ -54,7 +54,8 @@ struct Present {
     cgroup: JobCgroup,
     /// Of a job that runs.
     stopper: Option<Stopper>,
-    stopped: bool,
+    /// As it was set last; `None` where that is not known.
+    stopped: Option<bool>,
     /// The processor time of a job that was seen to stand still.
     used: Option<Duration>,
 }
@@ -74,6 +75,7 @@ pub struct SliceUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     Runs,
+    /// Or let run already: a freeze that fails thaws the processes itself.
     Frozen,
 }
 
@@ -82,10 +84,10 @@ impl Running {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A job runs from now on: it is thawed, if it may be.
+    /// A job runs from now on: it is thawed if it may run, and stopped otherwise.
     pub(crate) fn run(&self, job: JobId, cgroup: JobCgroup, before: Before) -> Result<(), CgroupError> {
         let stopper = Some(cgroup.stopper()?);
-        let stopped = before == Before::Frozen;
+        let stopped = (before == Before::Runs).then_some(false);
         let mut state = self.lock();
         state.jobs.insert(job, Present { cgroup, stopper, stopped, used: None });
         state.set(job).map(drop)
@@ -93,7 +95,7 @@ impl Running {
 
     /// A job is in memory and does not run, or is about to be frozen; a group that is stopped stays so.
     pub(crate) fn rest(&self, job: JobId, cgroup: JobCgroup) {
-        self.lock().jobs.insert(job, Present { cgroup, stopper: None, stopped: false, used: None });
+        self.lock().jobs.insert(job, Present { cgroup, stopper: None, stopped: None, used: None });
     }
 
     /// A job is about to leave memory.
@@ -144,12 +146,11 @@ impl State {
     /// Stops the job, or lets it run, where it is not as it has to be.
     fn set(&mut self, job: JobId) -> Result<bool, CgroupError> {
         let stopped = !self.may_run(job);
-        let Some(present) = self.jobs.get_mut(&job).filter(|present| present.stopped != stopped) else {
-            return Ok(false);
-        };
+        let differs = |present: &&mut Present| present.stopped != Some(stopped);
+        let Some(present) = self.jobs.get_mut(&job).filter(differs) else { return Ok(false) };
         let Some(stopper) = &present.stopper else { return Ok(false) };
         if stopped { stopper.stop() } else { stopper.let_run() }?;
-        present.stopped = stopped;
+        present.stopped = Some(stopped);
         Ok(true)
     }
 
@@ -228,5 +229,34 @@ impl State {
             held.saturating_add(arriving) > allowance.total
         };
         exceeds(|cgroup| cgroup.used().unwrap_or_default()) && exceeds(JobCgroup::working_set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, process};
+
+    use super::*;
+    use crate::cgroup::{Hierarchies, NodeCgroup};
+
+    const JOB: JobId = JobId(1);
+
+    #[test]
+    fn a_job_that_comes_stands_still_or_runs_as_it_has_to_also_after_a_freeze_that_failed() {
+        let name = format!("running-test-{}", process::id());
+        let node = NodeCgroup::create(Hierarchies::find().unwrap(), &name, None).unwrap();
+        let group = node.job("job").unwrap();
+        let running = Running::default();
+        let freeze = group.freezer().join("cgroup.freeze");
+        let mut stands = Vec::new();
+        for (held, is_frozen) in [(true, false), (true, true), (false, false), (false, true)] {
+            running.rest(JOB, group.clone());
+            running.lock().hold(held.then_some(JOB).into_iter().collect());
+            fs::write(&freeze, if is_frozen { "1" } else { "0" }).unwrap();
+            running.run(JOB, group.clone(), Before::Frozen).unwrap();
+            stands.push(fs::read_to_string(&freeze).unwrap().trim() == "1");
+        }
+        NodeCgroup::destroy(&Hierarchies::find().unwrap(), &name, Duration::from_secs(10)).unwrap();
+        assert_eq!(stands, [true, true, false, false]);
     }
 }

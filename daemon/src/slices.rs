@@ -38,6 +38,8 @@ use crate::{
 
 /// The time between two looks at what the master has said, while no slice ends.
 const IDLE: Duration = Duration::from_secs(1);
+/// Where more strobes wait, the first of them are left out.
+const NEXT_MAX: usize = 64;
 
 /// What the beginning of a slice does. See the module.
 pub(crate) enum Meaning {
@@ -82,7 +84,7 @@ struct Shared {
 struct Told {
     /// Of the master.
     clock: OtherClock,
-    /// The present one, and those that follow it.
+    /// The present one, and those that follow it, in the order in which they begin.
     strobe: Option<Strobe>,
     next: VecDeque<Strobe>,
     /// The same for common slices that the master sets.
@@ -114,7 +116,7 @@ impl Slices {
     /// When this strobe begins, by the master's clock, it takes the place of the one before.
     pub(crate) fn on_strobe(&self, strobe: Strobe) {
         debug!(rows = strobe.rows.rows.len(), "strobe");
-        self.shared.lock().next.push_back(strobe);
+        self.shared.lock().add(strobe);
         self.shared.changed.notify_all();
     }
 
@@ -176,6 +178,16 @@ impl Told {
     const fn by(clock: OtherClock) -> Self {
         let next = VecDeque::new();
         Self { clock, strobe: None, next, common: None, next_common: None, has_ended: false }
+    }
+
+    /// A master sends its strobes in the order in which they begin. So those that wait and would begin later
+    /// are of another master, and its machine has restarted since: by the new clock they may be days ahead.
+    fn add(&mut self, strobe: Strobe) {
+        self.next.retain(|earlier| earlier.begin < strobe.begin);
+        if self.next.len() == NEXT_MAX {
+            self.next.pop_front();
+        }
+        self.next.push_back(strobe);
     }
 
     /// Begins the present slice, where that has not been done. Returns when to ask again, by the own clock.
@@ -325,8 +337,23 @@ mod tests {
         assert_eq!(told.slice(1115), (still(&[1]), Some(1120)));
         assert_eq!(told.slice(1121), (still(&[2]), Some(1125)), "the next strobe begins amid this slice");
         assert_eq!(told.slice(1125), (still(&[1]), Some(1135)));
-        told.next.push_back(strobe(130, &[&[1]]));
+        told.add(strobe(130, &[&[1]]));
         assert_eq!(told.slice(1131), (still(&[]), None), "a single row runs all the time");
+    }
+
+    #[test]
+    fn a_strobe_before_a_restart_of_the_masters_machine_keeps_no_later_one_back() {
+        let mut told = Told::by(OtherClock::unknown(Boot::default()));
+        told.clock.on_reading(&Reading { boot: Boot::own(), at: 9000 }, 1000);
+        told.add(strobe(9020, &[&[1]]));
+        // The clock began anew, and is 1010 behind.
+        told.clock.on_reading(&Reading { boot: Boot::default(), at: 0 }, 1010);
+        told.add(strobe(25, &[&[1], &[2]]));
+        assert_eq!(told.slice(1035), (BTreeSet::from([JobId(2)]), Some(1045)));
+        assert!(told.next.is_empty());
+        (0..1000).for_each(|begin| told.add(strobe(begin, &[&[1]])));
+        assert_eq!(told.next.len(), NEXT_MAX);
+        assert_eq!(told.next.back(), Some(&strobe(999, &[&[1]])));
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl LocalTask {
         state(&String::from_utf8_lossy(&text[..length])).filter(|state| !['Z', 'X'].contains(state))
     }
 
-    /// Sets the weight of its first thread. False where it has ended.
+    /// Sets the weight of all its threads. False where it has ended.
     pub(super) fn set(&mut self, weight: Weight) -> io::Result<bool> {
         if self.weight.replace(weight) == Some(weight) { Ok(true) } else { self.group.set(weight) }
     }

@@ -27,6 +27,7 @@
 
 mod clock;
 mod counting;
+mod job;
 mod local_task;
 mod measure;
 mod rank;

@@ -10,7 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch_ckpt::processes;
 use coswitch_policies::{
     JobId, SimTime,
     local::{
@@ -18,13 +17,13 @@ use coswitch_policies::{
     },
 };
 use coswitch_ring::{Ask, Bell, Segment, WaitPolicy, wait_any};
-use nix::unistd::Pid;
 use tracing::{debug, warn};
 
 use super::{
     Command, Load,
     clock::{Clock, context_switch},
     counting::{Counting, Kind},
+    job::{Job, Known, Place, processes_of},
     local_task::{BEGINS_WITHIN, COUNT_MAX, LocalTask, Look},
     measure::{MEASURE_EVERY, Meter},
     rank::{Rank, Sight},
@@ -83,35 +82,6 @@ pub(super) struct Shell {
     last_look: Instant,
     last_found: Instant,
     last_measured: Instant,
-}
-
-struct Job {
-    segment: Arc<Segment>,
-    cgroup: JobCgroup,
-    /// By local index.
-    ranks: Vec<Place>,
-    locals: Vec<LocalTask>,
-    runs: bool,
-    since: Instant,
-}
-
-/// A place for a rank.
-enum Place {
-    /// It does not use MPI yet.
-    Empty,
-    Taken(Box<Known>),
-    /// Its processes have ended.
-    Left,
-}
-
-/// A rank that uses MPI.
-struct Known {
-    task: TaskId,
-    rank: Rank,
-    group: Group,
-    meter: Meter,
-    /// As it was set last.
-    weight: Option<Weight>,
 }
 
 impl Shell {
@@ -210,7 +180,7 @@ impl Shell {
     }
 
     fn on_rest(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.runs) else { return };
         job.runs = false;
         job.forget_weights();
         self.forget_tasks(id);
@@ -510,77 +480,22 @@ impl Shell {
 
     /// Until the next look, unless a bell rings.
     fn rest(&self) -> Duration {
-        if !self.compete() {
+        let (most, slice) = if self.compete() {
+            (LOOK_EVERY, self.slices.values().copied().min())
+        } else {
             let mut places = self.running().flat_map(|job| &job.ranks);
             let is_complete = !places.any(|place| matches!(place, Place::Empty));
-            return if is_complete { LOOK_SELDOM } else { FIND_EVERY };
-        }
-        let next = self.slices.values().copied().chain(self.timer).min();
-        let now = Instant::now();
-        next.map_or(LOOK_EVERY, |next| LOOK_EVERY.min(next.saturating_duration_since(now)))
+            // No other task waits for the end of a slice.
+            (if is_complete { LOOK_SELDOM } else { FIND_EVERY }, None)
+        };
+        let next = slice.into_iter().chain(self.timer).min();
+        next.map_or(most, |next| most.min(next.saturating_duration_since(Instant::now())))
     }
 
     /// There are more tasks than processors.
     fn compete(&self) -> bool {
         let taken = |job: &Job| job.ranks.iter().filter(|place| matches!(place, Place::Taken(_))).count();
         self.running().map(|job| taken(job) + job.locals.len()).sum::<usize>() > self.processors
-    }
-}
-
-impl Job {
-    /// Whatever becomes of its ranks, they have the usual weight.
-    fn forget_weights(&mut self) {
-        let segment = Arc::clone(&self.segment);
-        for (local, known) in self.known() {
-            known.set(Weight::Usual);
-            segment.activity(local).stop_asking();
-        }
-        for local in &mut self.locals {
-            // Where it has just ended there is nothing left to set.
-            let _ = local.set(Weight::Usual);
-        }
-    }
-
-    /// What its tasks have used.
-    fn measure(&mut self) -> Vec<TaskEvent> {
-        let segment = Arc::clone(&self.segment);
-        let of_rank = |(local, known): (u32, &mut Known)| {
-            let usage = known.meter.usage(segment.counters(local).bytes_sent).ok()?;
-            Some(TaskEvent::Measured { task: known.task, usage })
-        };
-        let mut measured: Vec<TaskEvent> = self.known().filter_map(of_rank).collect();
-        measured.extend(self.locals.iter().filter_map(LocalTask::measure));
-        measured
-    }
-
-    /// The ranks that use MPI, with their local indexes.
-    fn known(&mut self) -> impl Iterator<Item = (u32, &mut Known)> {
-        (0..).zip(&mut self.ranks).filter_map(|(local, place)| match place {
-            Place::Taken(known) => Some((local, &mut **known)),
-            Place::Empty | Place::Left => None,
-        })
-    }
-
-    /// These tasks have ended.
-    fn forget(&mut self, ended: &[TaskId]) {
-        for place in &mut self.ranks {
-            if matches!(place, Place::Taken(known) if ended.contains(&known.task)) {
-                *place = Place::Left;
-            }
-        }
-    }
-}
-
-impl Known {
-    /// False where its processes have ended.
-    fn set(&mut self, weight: Weight) -> bool {
-        if self.weight.replace(weight) == Some(weight) {
-            return true;
-        }
-        self.group.set(weight).unwrap_or_else(|error| {
-            warn!(%error, task = %self.task, "the weight of a rank cannot be set");
-            true
-        })
     }
 }
 
@@ -593,8 +508,25 @@ fn spin_of(wait: local::WaitPolicy) -> Duration {
     }
 }
 
-/// The processes of a job, by their ids in their own namespace. None where they are just ending.
-fn processes_of(cgroup: &JobCgroup) -> BTreeMap<u32, Pid> {
-    let pids: Vec<Pid> = cgroup.pids().unwrap_or_default().into_iter().map(Pid::from_raw).collect();
-    processes::by_own_id(&pids)
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use coswitch_policies::local::explicit::Slices;
+
+    use super::*;
+
+    #[test]
+    fn a_timer_is_not_late_where_tasks_do_not_compete() {
+        let (_commands, its) = mpsc::channel();
+        let bell = Arc::new(Bell::new());
+        let one = NonZeroUsize::MIN;
+        let mut shell = Shell::new(Technique::DTS_STOP, one, its, bell, Arc::default(), Load::default());
+        assert_eq!(shell.rest(), LOOK_SELDOM);
+        let [parallel, local] = [20, 5].map(Duration::from_millis);
+        shell.tell(TaskEvent::SlicesSet(Slices { parallel, local }));
+        assert!(shell.rest() <= parallel);
+        shell.tell(TaskEvent::SlicesSet(Slices { parallel: 10 * LOOK_SELDOM, local }));
+        assert_eq!(shell.rest(), LOOK_SELDOM);
+    }
 }
