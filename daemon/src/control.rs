@@ -158,6 +158,12 @@ impl Control {
         if self.is_untouched { Remains::Snapshots } else { Remains::Nothing }
     }
 
+    /// An orderly shutdown of a machine sends SIGTERM to each of its processes. The deliberate end of a
+    /// cluster that stays is [`Request::Shutdown`].
+    fn remains_where_terminated(&self) -> Remains {
+        if self.node.config.standing { Remains::Sealed } else { self.remains() }
+    }
+
     /// Follows one master after the other. A daemon that is not standing ends with the first, or with the
     /// process that started it; a standing one outlives both once it has had a master.
     ///
@@ -264,8 +270,9 @@ impl Control {
                     return Ok(Ending::Leaves(Remains::Sealed));
                 }
                 _ = terminate.recv() => {
-                    info!("terminated");
-                    return Ok(Ending::Leaves(self.remains()));
+                    let remains = self.remains_where_terminated();
+                    info!(?remains, "terminated");
+                    return Ok(Ending::Leaves(remains));
                 }
             }
         }

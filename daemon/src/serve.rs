@@ -66,7 +66,8 @@ pub const DESTROY_LIMIT: Duration = Duration::from_secs(10);
 /// executed in its place, if there is one. Called on the main thread, as are the others here.
 ///
 /// # Errors
-/// Where the node cannot be set up; the parts that were made are removed.
+/// Where the node cannot be set up; the parts that were made are removed. Where snapshots stay on the node,
+/// for the next daemon.
 pub fn run() -> anyhow::Result<Option<Successor>> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).context("failed to read the configuration")?;
@@ -254,10 +255,10 @@ async fn serve(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyho
         Remains::Nothing => node::destroy(&hierarchies, &name, DESTROY_LIMIT),
         Remains::Snapshots => node::leave(&hierarchies, &name, DESTROY_LIMIT),
         Remains::Sealed if !has_sealed(&store) => node::destroy(&hierarchies, &name, DESTROY_LIMIT),
-        // The notes, too: a clean-up finds the store by them.
+        // The notes, too: a clean-up finds the store by them. A daemon that ends well leaves nothing.
         Remains::Sealed => {
             node::end_running(&hierarchies, &name, DESTROY_LIMIT).context("failed to end what is left")?;
-            return result.map(|_| Served::Ended);
+            bail!("what is sealed stays on the node");
         }
     };
     removed.context("failed to remove what is left")?;
@@ -487,8 +488,16 @@ pub fn try_criu(criu: &Criu, launcher: &Path) -> Result<(), TrialError> {
     criu.try_bait(bait::command(launcher), bait::TAKEN_OVER.into())
 }
 
-/// A node scheduler weighs ranks against each other, which the kernel does inside one scheduling group.
+/// A node scheduler weighs ranks against each other, which the kernel does inside one scheduling group, and
+/// gives them their weight back, for which root needs a capability.
 fn check_weights(hierarchies: &Hierarchies) -> anyhow::Result<()> {
+    // Only the weight of this thread changes, which ends at once.
+    let thread = std::thread::Builder::new().spawn(|| {
+        let own = nix::unistd::Pid::from_raw(0);
+        [1, 0].into_iter().try_for_each(|nice| processors::set_nice(libc::PRIO_PROCESS, own, nice).map(drop))
+    });
+    let tried = thread?.join().expect("two system calls do not panic");
+    tried.context("`scheduler.local` changes the weight of ranks, for which root lacks CAP_SYS_NICE")?;
     if daemons::is_in_group(hierarchies) {
         return Ok(());
     }

@@ -19,17 +19,24 @@ use std::{
 };
 
 use coswitch_daemon::{
-    pki::Identity,
+    pki::{Identity, PkiError},
     protocol::{AppRequest, Asked, DaemonEvent, HeldCopy, Inventory, Member, Request, Said},
     session::{self, Heard, SessionError, SessionThread, awake},
+    wire::WireError,
 };
 use coswitch_policies::{Allowance, Epoch, JobId, NodeId, primitives::Operations};
 use thiserror::Error;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::JoinSet,
+};
 use tracing::warn;
 
 pub use self::primitives::CompareAndWrite;
-use self::{outgoing::Outgoing, replace::Replacement};
+use self::{
+    outgoing::Outgoing,
+    replace::{Replacement, chain},
+};
 use crate::{
     Note,
     app::Input,
@@ -42,6 +49,8 @@ use crate::{
 /// For the daemons to connect to each other.
 const JOIN_LIMIT: Duration = Duration::from_secs(15);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// The number of sessions that begin side by side.
+const AT_ONCE: usize = 64;
 /// Numbers for the lives of one application, from its launch to its end under one master.
 const LIVES_EACH: u32 = 64;
 
@@ -55,6 +64,33 @@ pub enum ConnectError {
     /// To the other daemons.
     #[error("{node} failed to join: {reason}")]
     Join { node: NodeId, reason: String },
+}
+
+impl ConnectError {
+    /// Whether the node does not answer, and nothing is known to be wrong with it or with this master.
+    fn is_silence(&self) -> bool {
+        let source = match self {
+            Self::Thread(_) => return false,
+            // A daemon refuses no member: it gives no answer, or ends.
+            Self::Join { .. } => return true,
+            Self::Reach { source, .. } => source,
+        };
+        match source {
+            SessionError::Silent(_) | SessionError::Closed => true,
+            // The connection broke. A certificate that one side rejects is invalid data to TLS.
+            SessionError::Connect(error) | SessionError::Wire(WireError::Io(error)) => {
+                error.kind() != io::ErrorKind::InvalidData
+            }
+            // The daemon answers: it follows a later master, or is of another version or another cluster. The
+            // fault may be this master's, which must not replace the daemon.
+            SessionError::Refused(_)
+            | SessionError::Version
+            | SessionError::Wire(WireError::Magic | WireError::TooLarge(_) | WireError::Body(_))
+            | SessionError::Pki(_)
+            | SessionError::NotTheHead
+            | SessionError::Fenced(..) => false,
+        }
+    }
 }
 
 /// All sessions; cheap to clone.
@@ -141,7 +177,8 @@ impl Inboxes {
 impl Sessions {
     /// Connects to all daemons, as the cluster's master of this generation, and makes them connect to each
     /// other. A daemon that is silent for `lost_after` is given up; `heartbeats` says how it is heard. Nodes
-    /// that are `absent` have none, for the reason given: they count as lost.
+    /// that are `absent` have none, for the reason given: they count as lost. So do nodes that do not answer
+    /// a later master than the first, unless no node answers it.
     ///
     /// # Errors
     /// [`ConnectError`]
@@ -169,14 +206,20 @@ impl Sessions {
         for (node, reason) in absent {
             sessions.routing().lose(*node, None, reason);
         }
-        for address in addresses {
-            sessions.begin(address).await?;
+        // The first node that does not answer.
+        let mut silence = None;
+        for (node, begun) in sessions.begin_all(addresses).await {
+            if let Err(error) = begun {
+                silence.get_or_insert(sessions.lose_if_silent(node, error)?);
+            }
         }
         let members = sessions.inboxes().living();
         if generation > 1 {
             // A node lets go of links to daemons that were replaced before their successors connect to it.
             for member in &members {
-                sessions.join(member.node, &members).await?;
+                if let Err(error) = sessions.join(member.node, &members).await {
+                    silence.get_or_insert(sessions.lose_if_silent(member.node, error)?);
+                }
             }
         } else {
             let answers: Vec<_> = members
@@ -186,6 +229,10 @@ impl Sessions {
             for (node, answer) in answers {
                 joined(node, answer).await?;
             }
+        }
+        let is_any_left = !sessions.inboxes().living().is_empty();
+        if let Some(error) = silence.filter(|_| !is_any_left) {
+            return Err(error);
         }
         members.iter().for_each(|member| sessions.let_pass_on(member.node));
         sessions.outgoing().by_operations(Operations::on_all_known);
@@ -211,6 +258,59 @@ impl Sessions {
     /// Sends a request that is about no application.
     fn tell(&self, node: NodeId, request: Request) {
         self.outgoing().send(vec![(node, request)]);
+    }
+
+    /// The nodes whose daemons do not answer, though their processes live: stopped, or out of reach.
+    ///
+    /// # Errors
+    /// Where the identity cannot be used.
+    pub async fn find_silent(addresses: &[Address], identity: &Identity) -> Result<Vec<NodeId>, PkiError> {
+        let mut silent = Vec::new();
+        for some in addresses.chunks(AT_ONCE) {
+            let mut asked = JoinSet::new();
+            for Address { node, control, .. } in some.iter().copied() {
+                let identity = identity.clone();
+                asked.spawn(async move {
+                    (node, session::answers((node, control), &identity, CONNECT_LIMIT).await)
+                });
+            }
+            for (node, answers) in asked.join_all().await {
+                silent.extend((!answers?).then_some(node));
+            }
+        }
+        Ok(silent)
+    }
+
+    /// Begins the sessions with all daemons. Those that do not answer are waited for side by side.
+    async fn begin_all(&self, addresses: &[Address]) -> Vec<(NodeId, Result<(), ConnectError>)> {
+        let mut outcomes = Vec::new();
+        for some in addresses.chunks(AT_ONCE) {
+            let mut begun = JoinSet::new();
+            for address in some.iter().copied() {
+                let sessions = self.clone();
+                begun.spawn(async move { (address.node, sessions.begin(&address).await) });
+            }
+            outcomes.extend(begun.join_all().await);
+        }
+        outcomes
+    }
+
+    /// A later master takes the cluster over without a node that does not answer. The node counts as lost,
+    /// and the master gives it another daemon.
+    ///
+    /// # Errors
+    /// The same error, where the cluster cannot be taken over.
+    fn lose_if_silent(&self, node: NodeId, error: ConnectError) -> Result<ConnectError, ConnectError> {
+        if self.master.generation == 1 || !error.is_silence() {
+            return Err(error);
+        }
+        let reason = chain(&error);
+        warn!(%node, reason, "a node that does not answer counts as lost");
+        // The end of its session may have come before.
+        if !self.inboxes().lost.contains_key(&node) {
+            self.routing().lose(node, None, &reason);
+        }
+        Ok(error)
     }
 
     /// Begins the session with a daemon, and asks what its node holds.

@@ -34,7 +34,7 @@ impl ImageKey {
             }
         }
         bail!(
-            "no cluster is served from {}, and no run is parked there: its images cannot be opened any more",
+            "no cluster is served from {}, and no run is parked there: no file there has the key of its images",
             directory.display()
         )
     }

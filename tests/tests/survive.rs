@@ -2,7 +2,7 @@
 //! rest from its snapshots. Nothing stays for ever.
 
 use std::{
-    env,
+    env, fs,
     time::{Duration, Instant},
 };
 
@@ -57,9 +57,33 @@ fn backs(events: &[RunEvent]) -> usize {
     count(events, |event| matches!(event, Event::NodeBack { .. }))
 }
 
-fn kill_daemons(master: &Master) -> usize {
+fn signal_daemons(master: &Master, signal: Signal) -> usize {
     let daemons = master.processes("coswitchd");
-    daemons.iter().filter(|pid| kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).is_ok()).count()
+    daemons.iter().filter(|pid| kill(Pid::from_raw(pid.cast_signed()), signal).is_ok()).count()
+}
+
+fn kill_daemons(master: &Master) -> usize {
+    signal_daemons(master, Signal::SIGKILL)
+}
+
+/// As the shutdown of their machines does; waits until they have ended.
+fn terminate_daemons(master: &Master) {
+    let before = master.processes("coswitchd");
+    assert_eq!(signal_daemons(master, Signal::SIGTERM), before.len());
+    let began = Instant::now();
+    while master.processes("coswitchd").iter().any(|pid| before.contains(pid)) {
+        assert!(began.elapsed() < STEP_LIMIT, "they do not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Submits a job of two nodes, and parks it; its snapshot is sealed.
+fn park_one(master: &mut Master) {
+    accepted(&submit(master, &["--name", "one"], LONG));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "one") == "running");
+    assert_eq!(master.user(&["park", "one"]).code, Some(0));
+    let is_stored = |event: &Event| matches!(event, Event::SnapshotStored { .. });
+    master.wait_until("the seal", STEP_LIMIT, |master| count(&master.events(), is_stored) == 2);
 }
 
 fn kill_one(master: &Master, seed: &mut Seed) {
@@ -223,6 +247,38 @@ fn at_whatever_instant_the_daemon_of_one_node_is_killed_each_job_ends_right() {
         assert!(backs(&events) > 0);
     }
     eprintln!("{killed} daemons were killed: {whole} jobs have survived, {parked} switches");
+}
+
+#[test]
+fn a_parked_job_goes_on_where_the_daemons_are_terminated() {
+    let mut master = serve(TURNS);
+    park_one(&mut master);
+    terminate_daemons(&master);
+    master.wait_until("the next daemons", STEP_LIMIT, |master| backs(&master.events()) >= 2);
+    // The next time their master has gone before.
+    master.kill();
+    terminate_daemons(&master);
+    master.start_next();
+    wait_served(&mut master);
+    assert_eq!(master.user(&["resume", "one"]).code, Some(0));
+    let waited = master.user(&["wait"]);
+    assert_eq!(waited.code, Some(0), "{waited:?}");
+    check_right(&master, "one");
+    let launched = count(&end(master).events, |event| matches!(event, Event::JobLaunched { .. }));
+    assert_eq!(launched, 1, "it has gone on from its snapshot");
+}
+
+#[test]
+fn a_clean_up_removes_what_terminated_daemons_have_left() {
+    let mut master = serve(TURNS);
+    park_one(&mut master);
+    master.kill();
+    terminate_daemons(&master);
+    let stores = fs::read_dir(master.store()).expect("a directory for snapshots").count();
+    assert_eq!(stores, 2, "each node has left its snapshot");
+    let cleaned = master.user(&["clean"]);
+    assert_eq!(cleaned.code, Some(0), "{cleaned:?}");
+    let _ended = master.end(STEP_LIMIT, CLEAN_LIMIT);
 }
 
 #[test]

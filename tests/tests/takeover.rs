@@ -2,10 +2,14 @@
 
 use std::{env, fs, time::Duration};
 
+use coswitch::run_name::RunName;
+use coswitch_daemon::node::{node_name, standing_daemon};
+use coswitch_policies::{JobId, NodeId};
 use coswitch_report::journal::{self, Event, RunEvent};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
     master::Master,
+    parts,
     seed::{seed, span},
     serving::{
         CLEAN_LIMIT, ENDLESS, HEAT, accepted, check_right, end, serve, serve_with, state, submit, switches,
@@ -21,6 +25,11 @@ use nix::{
 const CLUSTER: &str = r#"
 cluster: {nodes: 2, memory: 150MiB, store: "{store}"}
 scheduler: {policy: gang, quantum: 400ms, residency: none}
+"#;
+/// The jobs of a test stay in memory between their turns.
+const ROOMY: &str = r#"
+cluster: {nodes: 3, memory: 400MiB, store: "{store}"}
+scheduler: {policy: gang, quantum: 2s}
 "#;
 /// A master lives at most so long.
 const LIFE: Duration = Duration::from_millis(2500);
@@ -194,4 +203,63 @@ fn jobs_go_on_where_a_daemon_has_gone_too() {
     assert_eq!(master.user(&["wait"]).code, Some(0));
     ["before", "heat-1", "heat-2", "last"].iter().for_each(|name| check_right(&master, name));
     end(master);
+}
+
+/// The daemon of a node, while the first master of the cluster lives.
+fn daemon(master: &Master, node: NodeId) -> Pid {
+    let run = RunName::of(master.pid()).expect("the master lives").to_string();
+    let daemon = standing_daemon(&node_name(&run, node)).expect("the node has a daemon");
+    Pid::from_raw(daemon.pid.cast_signed())
+}
+
+/// The processes of the job that does not end.
+fn endless_ranks(master: &Master) -> Vec<u32> {
+    let mut ranks = master.processes("ring-check");
+    ranks.sort_unstable();
+    ranks
+}
+
+/// The daemon stands still. A job on the other nodes goes on as if nothing had happened.
+#[test]
+fn a_daemon_that_lives_and_does_not_answer_keeps_no_master_from_the_other_nodes() {
+    let mut master = serve(ROOMY);
+    accepted(&submit(&master, &["--name", "endless"], ENDLESS));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "endless") == "running");
+    let launched = master.events().into_iter().find_map(|event| match event.kind {
+        Event::JobLaunched { placement, .. } => Some(placement),
+        _ => None,
+    });
+    let used: Vec<NodeId> = launched.expect("a launch").nodes().collect();
+    let silent = (0..3).map(NodeId).find(|node| !used.contains(node)).expect("a node without the job");
+    let heat = format!("{}/heat", parts::program_directory());
+    let options = ["submit", "--name", "wide", "--ranks", "3", "--memory", "90MiB", "--"];
+    let wide = [&options[..], &[heat.as_str(), "--memory", "40MiB", "--seconds", "6"]].concat();
+    accepted(&master.user(&wide));
+    master.wait_until("its turn", STEP_LIMIT, |master| state(master, "wide") == "running");
+    let (daemon, ranks) = (daemon(&master, silent), endless_ranks(&master));
+    assert_eq!(ranks.len(), 2);
+    master.kill();
+    kill(daemon, Signal::SIGSTOP).expect("it runs");
+    master.start_next();
+    wait_served(&mut master);
+    assert_eq!(master.user(&["wait", "wide"]).code, Some(0));
+    check_right(&master, "wide");
+    master.wait_until("its turn", STEP_LIMIT, |master| state(master, "endless") == "running");
+    assert_eq!(endless_ranks(&master), ranks, "they are the same processes");
+    assert_eq!(master.user(&["cancel", "endless"]).code, Some(0));
+    let events = end(master).events;
+    // The node has another daemon before the master asks what its node holds.
+    assert!(!events.iter().any(|event| matches!(event.kind, Event::NodeLost { .. })));
+    assert_eq!(takeovers(&events), 1);
+    let endless = JobId(0);
+    let was_disturbed = |event: &RunEvent| match event.kind {
+        Event::JobDisplaced { job, .. } | Event::JobRepeats { job, .. } => job == endless,
+        _ => false,
+    };
+    assert!(!events.iter().any(was_disturbed), "it has lost a node");
+    let launches = events.iter().filter(|event| match event.kind {
+        Event::JobLaunched { job, .. } => job == endless,
+        _ => false,
+    });
+    assert_eq!(launches.count(), 1);
 }

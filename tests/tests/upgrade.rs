@@ -3,6 +3,7 @@
 
 use std::{env, fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
+use coswitch::run_name::RunName;
 use coswitch_daemon::handover::{Compatible, compatible};
 use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{
@@ -10,6 +11,10 @@ use coswitch_tests::{
     master::{Answered, Master},
     seed::{seed, span},
     serving::{HEAT, accepted, check_right, end, serve, serve_from_own_parts, state, submit, switches},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 
 /// Two jobs of 90 MiB on each node fit together.
@@ -22,12 +27,25 @@ const NARROW: &str = r#"
 cluster: {nodes: 2, memory: 150MiB, store: "{store}"}
 scheduler: {policy: gang, quantum: 400ms, residency: none}
 "#;
+/// All ranks are on one node. Two jobs fit, and take turns.
+const ALONE: &str = r#"
+cluster: {nodes: 1, memory: 400MiB, store: "{store}"}
+scheduler: {policy: gang, quantum: 2s}
+"#;
 const LONG: &[&str] = &["{bin}/heat", "--memory", "40MiB", "--seconds", "8"];
 const UPGRADES: usize = 5;
 const BETWEEN: Duration = Duration::from_millis(900);
 
 fn upgraded(events: &[RunEvent]) -> usize {
     events.iter().filter(|event| matches!(event.kind, Event::DaemonReplaced { .. })).count()
+}
+
+/// How many parts have a record on their nodes ([`coswitch_daemon::survival`]); the master is the first one.
+fn records(master: &Master) -> usize {
+    let run = RunName::of(master.pid()).expect("it runs");
+    let notes = (0..2).map(|node| format!("/run/coswitch/{run}-n{node}"));
+    let files = notes.flat_map(|notes| fs::read_dir(notes).expect("the notes of a node").flatten());
+    files.filter(|file| file.file_name().to_string_lossy().starts_with("part-")).count()
 }
 
 fn assert_refused(answer: &Answered, why: &str) {
@@ -73,6 +91,8 @@ fn ranks_live_on_when_their_daemons_are_replaced_and_when_these_cannot_be() {
         assert!((0..2).all(|node| done.json[node]["pause"].is_object()), "{done:?}");
     }
     assert_eq!(upgraded(&master.events()), 4);
+    // A part that runs on several nodes is no more what it was when its daemon was replaced.
+    master.wait_until("no record of them", STEP_LIMIT, |master| records(master) == 0);
 
     // Nothing is stopped for a program that is no daemon, or speaks otherwise.
     let daemon = master.parts().join("coswitchd");
@@ -99,6 +119,43 @@ fn ranks_live_on_when_their_daemons_are_replaced_and_when_these_cannot_be() {
     assert_eq!(waited.code, Some(0), "{waited:?}");
     names.iter().for_each(|name| check_right(&master, name));
     end(master);
+}
+
+/// Their launchers are no children of the daemons that come after.
+#[test]
+fn jobs_that_have_survived_a_daemon_live_on_when_the_next_one_is_replaced() {
+    let mut master = serve(ALONE);
+    let names = ["one", "two"];
+    for name in names {
+        accepted(&submit(&master, &["--name", name], LONG));
+    }
+    master.wait_until("a turn", STEP_LIMIT, |master| {
+        let mut states = names.map(|name| state(master, name));
+        states.sort_unstable();
+        states == ["running", "suspended"] && ranks(master).len() == 4
+    });
+    let before = ranks(&master);
+    let daemon = master.processes("coswitchd")[0];
+    kill(Pid::from_raw(daemon.cast_signed()), Signal::SIGKILL).expect("it runs");
+    let survived = |event: &&RunEvent| matches!(event.kind, Event::JobSurvived { .. });
+    master.wait_until("the next daemon", STEP_LIMIT, |master| {
+        master.events().iter().filter(survived).count() == 2
+    });
+    for _ in 0..2 {
+        let done = master.user(&["upgrade", "node-0"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert_eq!(ranks(&master), before, "they are the same processes");
+    }
+    let waited = master.user(&["wait"]);
+    assert_eq!(waited.code, Some(0), "{waited:?}");
+    names.iter().for_each(|name| check_right(&master, name));
+    let events = end(master).events;
+    assert_eq!(upgraded(&events), 2);
+    let goes_back = |event: &RunEvent| {
+        matches!(event.kind, Event::NodeBack { .. } | Event::JobRepeats { .. } | Event::JobDisplaced { .. })
+    };
+    let told: Vec<&RunEvent> = events.iter().filter(|event| goes_back(event)).collect();
+    assert!(matches!(told[..], [RunEvent { kind: Event::NodeBack { .. }, .. }]), "{told:?}");
 }
 
 /// `COSWITCH_UPGRADES` says how often.

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use coswitch_policies::{Epoch, Scatter};
+use coswitch_policies::{Bytes, Epoch, Scatter};
 use tracing::warn;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     copies,
-    protocol::{AppEvent, Failure, FetchRequest, HeldCopy},
+    protocol::{AppEvent, Failure, FetchRequest, HeldCopy, Step},
 };
 
 impl Part {
@@ -78,7 +78,13 @@ impl Part {
             }
             anyhow::Ok(saved)
         });
-        let saved = saved.await?;
+        let (store, name) = (self.node.store.clone(), self.job.to_string());
+        // The files have their whole size before their content has come.
+        let progress = move || {
+            let total = Bytes(store.bytes(&name, epoch.0));
+            AppEvent::Progress { step: Step::Restore, bytes: Bytes(0), total }
+        };
+        let saved = self.telling(progress, saved).await?;
         match (saved, &self.state) {
             (Some(saved), State::Absent) => self.begin_parked(saved, epoch),
             _ => Ok(()),

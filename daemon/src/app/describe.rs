@@ -82,6 +82,7 @@ impl Part {
             failure: told.failure.get().cloned(),
             life: told.life,
             launched: self.resources.as_ref().map_or(0, |resources| resources.launch.life),
+            image_bytes: self.image_bytes,
         }))
     }
 }

@@ -4,7 +4,6 @@
 //! resumed, paged out, or there are none. They do not notice.
 
 use std::{
-    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -105,6 +104,8 @@ impl Part {
             file.empty()?;
         }
         part.read_to = read_to(&segment);
+        // The program before has left a record of a part that rests: the next step removes the file.
+        part.recorded = Some(Vec::new());
         let cgroup = part.node.cgroup.job(&job.to_string())?;
         part.state = part.adopt_processes(state).with_context(|| format!("failed to adopt {job}"))?;
         if part.state.root().is_some() && !matches!(part.state, State::PagedOut(_)) {
@@ -131,7 +132,7 @@ impl Part {
 
     fn adopt_processes(&self, state: HandedState) -> anyhow::Result<State> {
         let Some(process) = state.root() else { return Ok(State::Parked) };
-        let root = adopt_child(process).context("its launcher is not a child of this process")?;
+        let root = adopt_launcher(process)?;
         let frozen = |root| FrozenRanks { root, since: Instant::now(), freeze: Duration::ZERO };
         Ok(match state {
             HandedState::Frozen { .. } => State::Frozen(frozen(root)),
@@ -148,12 +149,16 @@ impl Part {
     }
 }
 
-/// A child of this process that has not been reaped. One that has ended meanwhile is one as well.
-fn adopt_child(process: Process) -> io::Result<Child> {
-    let pid = process.pid.cast_signed();
-    let child = Child::adopt(pid)?;
-    match Process::parent_of(process.pid) {
-        Some(parent) if parent == std::process::id() && !process.is_another() => Ok(child),
-        _ => Err(io::ErrorKind::NotFound.into()),
+/// A launcher that this daemon has started is a child of this process, also where it has ended meanwhile;
+/// one that has survived an earlier daemon is not. The kernel knows which it is, whatever program hands over.
+fn adopt_launcher(process: Process) -> anyhow::Result<Child> {
+    if Process::parent_of(process.pid) != Some(std::process::id()) {
+        let left = Child::left_by_another(process).context("its launcher cannot be waited for")?;
+        return left.context("its launcher has ended");
     }
+    let child = Child::adopt(process.pid.cast_signed()).context("its launcher has been reaped")?;
+    if process.is_another() {
+        bail!("another process has the number of its launcher");
+    }
+    Ok(child)
 }

@@ -153,7 +153,7 @@ pub(super) struct Part {
     pub(super) needed: Arc<Mutex<BTreeSet<u64>>>,
     /// How often its counters were asked for.
     pub(super) sampled: u32,
-    /// Size of the last dump.
+    /// Size of the last dump or checkpoint.
     pub(super) image_bytes: Bytes,
     /// A release was ordered: until that is done, nothing is told. The job may already be launched anew.
     pub(super) is_released: Arc<AtomicBool>,
@@ -245,13 +245,23 @@ impl Part {
         mut so_far: impl FnMut() -> Bytes,
         work: impl Future<Output = T>,
     ) -> T {
+        let progress = move || AppEvent::Progress { step, bytes: so_far().min(total), total };
+        self.telling(progress, work).await
+    }
+
+    /// Tells of `work` a few times a second until it is done.
+    pub(super) async fn telling<T>(
+        &self,
+        mut news: impl FnMut() -> AppEvent,
+        work: impl Future<Output = T>,
+    ) -> T {
         let mut ticks = interval(PROGRESS_EVERY);
         ticks.tick().await;
         tokio::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                _ = ticks.tick() => self.tell(AppEvent::Progress { step, bytes: so_far().min(total), total }),
+                _ = ticks.tick() => self.tell(news()),
             }
         }
     }

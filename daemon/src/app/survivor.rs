@@ -166,6 +166,8 @@ impl Part {
             Some(Resources { cgroup: cgroup.clone(), segment: Arc::clone(&segment), file, launch });
         (part.launcher, part.image_bytes) = (Assembler::after(handed.launcher), handed.image_bytes);
         (part.read_to, part.all_exited, part.root) = (known, all_exited, Some(root));
+        // The file of this record is there until it is replaced or removed.
+        part.recorded = Some(Vec::new());
         (part.told.epoch, part.told.cuts, part.told.life) = (epoch, handed.cuts, handed.life);
         part.needed = Arc::new(handed.needed.into());
         part.told.flushed = handed.flushed.filter(|_| !ran);

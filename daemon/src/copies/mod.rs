@@ -12,9 +12,10 @@
 //!                                        Chunk … End  ────────────────▶ each checked, then all files; sealed
 //! ```
 //! Each exchange has a connection of its own to the port of the data links, in TLS under the cluster's
-//! authority ([`crate::plane::connect`]). Copies go out below all that runs: one snapshot at a time, on a
-//! thread that has the processor and the disk only where these are idle. [`coswitch_ckpt::copies`] is
-//! what lies on the disk, [`coswitch_policies::partners`] says where.
+//! authority ([`crate::plane::connect`]). A partner may need long for an answer, for which it reads what it
+//! holds or syncs what has come: all partners of a copy do that side by side. Copies go out below all that
+//! runs: one snapshot at a time, on a thread that has the processor and the disk only where these are idle.
+//! [`coswitch_ckpt::copies`] is what lies on the disk, [`coswitch_policies::partners`] says where.
 
 mod fetch;
 mod receive;
@@ -22,6 +23,8 @@ mod send;
 mod wire;
 
 use std::{
+    io,
+    net::TcpStream,
     sync::{
         Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError,
         atomic::{AtomicBool, Ordering},
@@ -31,20 +34,29 @@ use std::{
 
 use anyhow::{Context, bail};
 use coswitch_ckpt::copies::CopyId;
-use coswitch_policies::{Epoch, JobId, NodeId};
+use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
+use nix::sys::socket::{
+    setsockopt,
+    sockopt::{KeepAlive, TcpKeepCount, TcpKeepIdle, TcpKeepInterval},
+};
 use rustls::{ClientConnection, StreamOwned};
 
 pub(crate) use self::{fetch::fetch, receive::serve, send::send};
 use crate::{
     app::NodeServices,
     plane::connect::{self, COPIES},
-    protocol::HeldCopy,
+    protocol::{HeldCopy, moving_time},
 };
 
 /// To reach the daemon of another node.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// A connection ends where the other side neither sends nor takes anything for so long.
+/// A connection ends where the other side neither sends nor takes anything for so long. An answer for which
+/// the other side reads or syncs much has a longer limit: [`working_time`].
 const SILENCE: Duration = Duration::from_secs(60);
+/// In seconds: a connection on which nothing is sent is probed so often, and ends after so many probes without
+/// an answer. So a host that is gone is noticed within any limit.
+const PROBE_EVERY: u32 = 15;
+const PROBES: u32 = 3;
 
 /// How often a transfer looks whether it is its turn.
 const TURN_EVERY: Duration = Duration::from_millis(20);
@@ -104,11 +116,21 @@ fn copy_id(job: JobId, owner: NodeId, epoch: Epoch) -> CopyId {
     CopyId { application: job.to_string(), owner: owner.0, epoch: epoch.0 }
 }
 
+/// The limit of an answer for which a daemon reads or syncs so many bytes.
+fn working_time(bytes: u64) -> Duration {
+    SILENCE + moving_time(Bytes(bytes))
+}
+
+/// Makes the kernel probe the other end of a connection while nothing is sent.
+fn probe(stream: &TcpStream) -> io::Result<()> {
+    setsockopt(stream, TcpKeepIdle, &PROBE_EVERY)?;
+    setsockopt(stream, TcpKeepInterval, &PROBE_EVERY)?;
+    setsockopt(stream, TcpKeepCount, &PROBES)?;
+    Ok(setsockopt(stream, KeepAlive, &true)?)
+}
+
 /// A connection to the daemon of a node.
-fn connect_to(
-    node: &NodeServices,
-    peer: NodeId,
-) -> anyhow::Result<StreamOwned<ClientConnection, std::net::TcpStream>> {
+fn connect_to(node: &NodeServices, peer: NodeId) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
     let connect = || {
         let member = node.links.member(peer).context("it is not of the cluster")?;
         let client = node.config.identity.client()?;
@@ -118,6 +140,7 @@ fn connect_to(
         if found.node != peer {
             bail!("at {} answers {}", member.data, found.node);
         }
+        probe(&tls.sock)?;
         anyhow::Ok(tls)
     };
     connect().with_context(|| format!("failed to reach {peer}"))

@@ -11,25 +11,24 @@ use rustls::{ServerConnection, StreamOwned};
 use tracing::{info, warn};
 
 use super::{
-    SILENCE, copy_id, step_back,
+    SILENCE, copy_id, probe, step_back,
     wire::{self, Frame, Offer},
+    working_time,
 };
 use crate::{app::NodeServices, plane::LinkEnd, protocol};
+
+type Owner = StreamOwned<ServerConnection, TcpStream>;
 
 /// Answers one connection. Blocks.
 ///
 /// # Errors
 /// Where the connection breaks.
-pub(crate) fn serve(
-    node: &NodeServices,
-    peer: LinkEnd,
-    mut tls: StreamOwned<ServerConnection, TcpStream>,
-) -> Result<(), String> {
+pub(crate) fn serve(node: &NodeServices, peer: LinkEnd, mut tls: Owner) -> Result<(), String> {
     if node.links.is_past(peer.node, peer.incarnation) {
         return Err(format!("copies of an earlier daemon of {}", peer.node));
     }
     let limits = tls.sock.set_read_timeout(Some(SILENCE)).and(tls.sock.set_write_timeout(Some(SILENCE)));
-    limits.map_err(|error| error.to_string())?;
+    limits.and_then(|()| probe(&tls.sock)).map_err(|error| error.to_string())?;
     let answered = match wire::read(&mut tls) {
         Ok(Frame::Keep(offer)) if offer.copy.owner == peer.node => {
             step_back();
@@ -49,7 +48,7 @@ pub(crate) fn serve(
     })
 }
 
-fn keep(node: &NodeServices, tls: &mut (impl Read + Write), offer: &Offer) -> anyhow::Result<()> {
+fn keep(node: &NodeServices, tls: &mut Owner, offer: &Offer) -> anyhow::Result<()> {
     let Offer { job, copy: of, manifest, bytes } = offer;
     let id = copy_id(*job, of.owner, of.epoch);
     let note = serde_json::to_string(of)?;
@@ -60,8 +59,12 @@ fn keep(node: &NodeServices, tls: &mut (impl Read + Write), offer: &Offer) -> an
         let _not_ended = node.copies.writing()?;
         node.store.begin_copy(&id, manifest, *bytes, &note)?
     };
+    let stream = tls.sock.try_clone()?;
+    // The owner first waits for all its partners, and one may have to read what it holds.
+    stream.set_read_timeout(Some(working_time(*bytes) + SILENCE))?;
     wire::write(tls, &Frame::Go)?;
     wire::read_chunks(tls, |chunk, bytes, checksum| {
+        stream.set_read_timeout(Some(SILENCE))?;
         let _not_ended = node.copies.writing()?;
         Ok(copy.put(chunk, bytes, checksum)?)
     })?;

@@ -207,6 +207,8 @@ pub struct Holding {
     pub life: u32,
     /// The life that the launch began.
     pub launched: u32,
+    /// Size of the last image that was written here, or of the memory that it is of; 0 where there is none.
+    pub image_bytes: Bytes,
 }
 
 /// Keys and values of the PMI exchange.
@@ -271,7 +273,8 @@ pub enum AppEvent {
         /// From then until the memory was free.
         release: Duration,
     },
-    /// A dump or restore is under way; sent a few times a second. `total` is an estimate.
+    /// A dump or restore is under way; sent a few times a second. `total` is an estimate. While a snapshot
+    /// comes from copies, `total` is its size as soon as that is known, and `bytes` is 0.
     Progress {
         step: Step,
         bytes: Bytes,

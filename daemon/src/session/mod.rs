@@ -215,6 +215,27 @@ pub async fn connect(
     awake::timeout(limit, work).await.ok_or(SessionError::Silent(limit))?
 }
 
+/// Whether a daemon answers connections within this time, be it with a refusal. It follows nobody for that.
+///
+/// # Errors
+/// Where the identity cannot be used.
+pub async fn answers(
+    (node, address): (NodeId, SocketAddr),
+    identity: &Identity,
+    limit: Duration,
+) -> Result<bool, PkiError> {
+    let connector = TlsConnector::from(identity.client()?);
+    let work = async {
+        loop {
+            if let Ok(stream) = TcpStream::connect(address).await {
+                return drop(connector.connect(Holder::Node(node).server_name(), stream).await);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    Ok(awake::timeout(limit, work).await.is_some())
+}
+
 async fn greet_daemon(
     connector: &TlsConnector,
     node: NodeId,

@@ -38,7 +38,8 @@ impl App {
             Some(outcome) => self.end(outcome),
             None => {
                 self.ask_all(&AppRequest::Describe { generation });
-                // Nodes answer when the step that is under way there is over.
+                // Nodes answer when the step that is under way there is over. Until then, those that move
+                // memory tell how much.
                 self.arm(self.timeouts.restore);
                 self.finish_adopting();
             }
@@ -83,6 +84,7 @@ impl App {
         self.cuts = newest(|holding| holding.cuts).0;
         for (node, holding) in held {
             self.snapshots.set(*node, holding.sealed.iter().copied());
+            self.image_bytes = self.image_bytes.max(holding.image_bytes);
             let has_image = holding.sealed.contains(&self.epoch) || holding.sealing.contains(&self.epoch);
             let at_line = matches!(holding.state, PartState::Parked | PartState::Stopped);
             if has_image && at_line {

@@ -1,6 +1,6 @@
 //! Restore and resume: the second attempt, and the fall-back to an older snapshot.
 
-use coswitch_daemon::protocol::{AppRequest, moving_time};
+use coswitch_daemon::protocol::AppRequest;
 use coswitch_policies::{NodeId, Residence};
 
 use super::{App, Back, DumpFailure, State};
@@ -12,7 +12,7 @@ impl App {
         if self.unsealed.is_empty() {
             self.restore(None, back);
         } else {
-            self.arm(self.timeouts.restore + moving_time(self.image_bytes));
+            self.arm_for(self.timeouts.restore, self.image_bytes);
             self.state = State::AwaitingSeal { back };
         }
     }
@@ -32,7 +32,7 @@ impl App {
 
     fn restore(&mut self, before: Option<String>, back: Back) {
         let waiting = self.ask_all(&AppRequest::Restore(self.epoch));
-        self.arm(self.timeouts.restore);
+        self.arm_for(self.timeouts.restore, self.image_bytes);
         self.state = State::Restoring { waiting, before, failure: None, back };
     }
 

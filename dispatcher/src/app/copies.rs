@@ -5,7 +5,8 @@
 //!   sealed on all nodes ─Copy─▶ each sends its part to partners ─Copied by all─▶ older copies are dropped
 //! ```
 //! One snapshot is copied at a time, and then the newest that all nodes have. What the partners hold is known
-//! from these answers and, after a daemon or a master was replaced, from what the nodes say.
+//! from these answers and, after a daemon or a master was replaced, from what the nodes say. Where some node
+//! cannot copy its part, the copies of the others are dropped once no way back needs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +31,7 @@ pub(super) struct Copies {
 }
 
 /// A copy, and the partners that have their chunks of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Held {
     launched: u32,
     scatter: Scatter,
@@ -44,9 +45,17 @@ impl Copies {
 
     /// Whether the copy is whole on nodes that are up.
     pub(super) fn has(&self, owner: NodeId, epoch: Epoch) -> bool {
-        let is_up = |held: &Held, node| held.on.contains(&node) && !self.down.contains(&node);
+        self.is_whole(owner, epoch, |on, node| on.contains(&node) && !self.down.contains(&node))
+    }
+
+    /// The same, if all nodes that are lost come back with what they were to hold of it.
+    fn may_have(&self, owner: NodeId, epoch: Epoch) -> bool {
+        self.is_whole(owner, epoch, |on, node| on.contains(&node) || self.down.contains(&node))
+    }
+
+    fn is_whole(&self, owner: NodeId, epoch: Epoch, holds: impl Fn(&Nodes, NodeId) -> bool) -> bool {
         let held = self.held.get(&(owner, epoch)).filter(|held| self.launched == Some(held.launched));
-        held.is_some_and(|held| held.scatter.is_whole_on(|node| is_up(held, node)))
+        held.is_some_and(|held| held.scatter.is_whole_on(|node| holds(&held.on, node)))
     }
 
     /// This launch is the application's: the latest of those that are named.
@@ -144,6 +153,8 @@ impl App {
         for node in lacking {
             if let Some(scatter) = self.copies.rule.partners(node, &self.copies.down) {
                 self.outputs.push(Output::Ask(node, AppRequest::Copy { epoch, scatter, needed }));
+                // Some partners may keep their chunks although the copy fails.
+                self.copies.held.entry((node, epoch)).or_default();
                 waiting.insert(node);
             }
         }
@@ -174,7 +185,7 @@ impl App {
                 self.copies.held.insert((node, epoch), held);
                 self.copies.answered(node);
                 self.tell(Report::Copied { node, epoch, to, bytes, took });
-                self.drop_older_copies(epoch);
+                self.drop_older_copies();
             }
             AppEvent::CopyFailed { epoch, reason } => {
                 self.copies.failed.insert((node, epoch));
@@ -182,6 +193,7 @@ impl App {
                 if !matches!(self.state, State::Ending { .. } | State::Clearing { .. }) {
                     self.tell(Report::NotCopied { node, epoch, reason });
                 }
+                self.drop_older_copies();
             }
             AppEvent::FetchFailed { epoch, reason } => {
                 let owner = self.moving.map_or(node, |moving| moving.owner_of(node));
@@ -197,19 +209,57 @@ impl App {
         None
     }
 
-    /// All nodes have a copy of the epoch: older ones are not needed any more.
-    fn drop_older_copies(&mut self, epoch: Epoch) {
-        let is_copied = self.nodes.iter().all(|node| self.copies.has(*node, epoch));
-        let older = self.copies.held.keys().any(|(_, held)| *held < epoch);
-        if is_copied && older {
-            self.copies.held.retain(|(_, held), _| *held >= epoch);
-            self.drop_copies(Epoch(epoch.0.saturating_sub(1)));
+    /// Has all copies removed that no way back needs. Copies that are under way are waited for.
+    fn drop_older_copies(&mut self) {
+        if self.copies.round.is_some() {
+            return;
+        }
+        let mut from = Epoch(0);
+        for needed in self.needed_copies() {
+            let is_between = |epoch: &Epoch| (from..needed).contains(epoch);
+            if self.copies.epochs().iter().any(is_between) {
+                self.copies.held.retain(|(_, epoch), _| !is_between(epoch));
+                self.drop_copies(from, Epoch(needed.0 - 1));
+            }
+            from = Epoch(needed.0.saturating_add(1));
         }
     }
 
-    /// Has all nodes remove the copies up to an epoch.
-    fn drop_copies(&mut self, to: Epoch) {
-        let request = AppRequest::DropCopies { from: Epoch(0), to };
+    /// The epochs whose copies stay. A way back leads to an epoch of which each node has its own snapshot or
+    /// a copy. Any node may lose its disk: an older epoch with a way back is needed as well, unless a newer
+    /// one has copies of at least the same nodes.
+    fn needed_copies(&self) -> BTreeSet<Epoch> {
+        // Nodes that are lost, or go back, have not said which snapshots they still have. Meanwhile no
+        // snapshot replaces a copy, and the copies of each epoch may be needed.
+        let is_known = self.lost.is_empty()
+            && !matches!(self.state, State::Adopting { .. } | State::Away { .. } | State::Stranded { .. });
+        let owns = |node: NodeId, epoch| is_known && self.snapshots.has(node, epoch);
+        let newest = self.snapshots.newest();
+        let mut needed = BTreeSet::new();
+        // For each newer epoch with a way back, the nodes that have a copy of it.
+        let mut newer: Vec<Nodes> = Vec::new();
+        for epoch in self.copies.epochs().into_iter().rev() {
+            let with = |has: fn(&Copies, NodeId, Epoch) -> bool| -> Nodes {
+                self.nodes.iter().copied().filter(|node| has(&self.copies, *node, epoch)).collect()
+            };
+            let leads_back =
+                |copied: &Nodes| self.nodes.iter().all(|node| copied.contains(node) || owns(*node, epoch));
+            let (copied, perhaps) = (with(Copies::has), with(Copies::may_have));
+            let is_replaced = newer.iter().any(|newer| perhaps.is_subset(newer));
+            let may_lead_back = !is_known || leads_back(&perhaps);
+            if Some(epoch) >= newest || (may_lead_back && !is_replaced) {
+                needed.insert(epoch);
+            }
+            if leads_back(&copied) {
+                newer.push(copied);
+            }
+        }
+        needed
+    }
+
+    /// Has all nodes remove the copies of these epochs.
+    fn drop_copies(&mut self, from: Epoch, to: Epoch) {
+        let request = AppRequest::DropCopies { from, to };
         let nodes = (0..self.copies.rule.nodes).map(NodeId);
         let up: Nodes = nodes.filter(|node| !self.copies.down.contains(node)).collect();
         self.ask(&up, &request);
@@ -220,7 +270,7 @@ impl App {
         if self.copies.rule.copies > 0 {
             self.copies.held.clear();
             self.copies.round = None;
-            self.drop_copies(Epoch(u64::MAX));
+            self.drop_copies(Epoch(0), Epoch(u64::MAX));
         }
     }
 

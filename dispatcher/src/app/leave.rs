@@ -85,7 +85,7 @@ impl App {
             Some(DumpFailure { cause, dead: false }) => {
                 let back = Back { to, undone: Some(cause) };
                 self.state = State::Undoing { restoring, failure: None, back };
-                self.arm(self.timeouts.restore);
+                self.arm_for(self.timeouts.restore, self.image_bytes);
                 self.undo();
             }
         }
@@ -100,6 +100,8 @@ impl App {
         } else if self.unsealed.is_empty() {
             let nodes = restoring.clone();
             self.ask(&nodes, &AppRequest::Restore(self.epoch));
+            // The limit for the seal is over.
+            self.arm_for(self.timeouts.restore, self.image_bytes);
         }
     }
 }

@@ -44,9 +44,8 @@ impl App {
         let request = match &mut self.state {
             State::Stranded { waiting, .. } => {
                 waiting.insert(node);
-                self.outputs.push(Output::Arm(Some(self.timeouts.dump)));
-                let placement = self.launch.placement.clone();
-                AppRequest::GoBack { life: self.life, placement }
+                self.arm_going_back();
+                self.go_back()
             }
             State::Away { .. } => self.ask_survivor(),
             State::Adopting { waiting, .. } => {
@@ -91,8 +90,7 @@ impl App {
         self.life += 1;
         self.adopted_life = None;
         let waiting = self.ask_all(&self.go_back());
-        // A dump or a restore that is under way there comes to its end first.
-        self.arm(self.timeouts.dump);
+        self.arm_going_back();
         self.state = State::Stranded { waiting, told, why };
         self.settle_stranded();
     }
@@ -164,7 +162,7 @@ impl App {
             if let State::Stranded { waiting, .. } = &mut self.state {
                 *waiting = fetching;
             }
-            return self.arm(self.timeouts.restore);
+            return self.arm_for(self.timeouts.restore, self.image_bytes);
         }
         self.epoch = epoch;
         // No cut had this number; an answer to a fence may have come after the snapshot.

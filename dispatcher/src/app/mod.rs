@@ -264,7 +264,7 @@ pub struct App {
     snapshots: Snapshots,
     copies: Copies,
     moving: Option<Moving>,
-    /// The size of the largest image.
+    /// The size of the largest image, as far as known; while one is written, an estimate.
     image_bytes: Bytes,
     /// Nodes that have an image of `epoch`, sealed or not.
     imaged: Nodes,
@@ -423,6 +423,10 @@ impl App {
 
     fn on_event(&mut self, node: NodeId, event: AppEvent) {
         let Some(event) = self.on_copy_event(node, event) else { return };
+        // In any state: nodes that are adopted, or go back, come to the end of their step first.
+        if let AppEvent::Progress { total, .. } = event {
+            self.allow_for(node, total);
+        }
         match event {
             AppEvent::Holds(holding) if matches!(self.state, State::Away { .. }) => {
                 self.on_survivor(node, &holding);
@@ -459,6 +463,7 @@ impl App {
             }
             AppEvent::Discarded => self.on_dump_answer(node, None),
             AppEvent::Checkpointed { epoch, bytes } if epoch == self.epoch => {
+                self.image_bytes = self.image_bytes.max(bytes);
                 self.on_checkpoint_written(node, bytes);
             }
             AppEvent::Sealed { epoch, seal, tier, bytes, sealed } => {
@@ -514,12 +519,10 @@ impl App {
                 self.exited.insert(node);
                 self.on_exited();
             }
+            AppEvent::Progress { .. } if self.is_checkpointing() => {}
             AppEvent::Progress { step, bytes, total } => {
-                self.allow_for(node, total);
-                if !self.is_checkpointing() {
-                    let step = if step == Step::Restore { SwitchStep::Restore } else { SwitchStep::Dump };
-                    self.tell(Report::Progress { node, step, bytes, total });
-                }
+                let step = if step == Step::Restore { SwitchStep::Restore } else { SwitchStep::Dump };
+                self.tell(Report::Progress { node, step, bytes, total });
             }
             AppEvent::Traffic(ranks) => self.tell(Report::Traffic { node, ranks }),
             AppEvent::Processed { group, used } => self.tell(Report::Processed { node, group, used }),

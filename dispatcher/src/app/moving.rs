@@ -6,7 +6,7 @@
 //! ```
 //! Until the new node has the snapshot sealed, nothing of the old one counts as gone: it may come back.
 
-use coswitch_daemon::protocol::{AppRequest, FetchRequest, moving_time};
+use coswitch_daemon::protocol::{AppRequest, FetchRequest};
 use coswitch_policies::{Epoch, NodeId};
 
 use super::{App, Output, State, end::release};
@@ -55,7 +55,7 @@ impl App {
         if let State::Stranded { waiting: awaited, .. } = &mut self.state {
             *awaited = waiting;
         }
-        self.arm(self.timeouts.restore + moving_time(self.image_bytes));
+        self.arm_for(self.timeouts.restore, self.image_bytes);
     }
 
     /// The application ends while a part is on its way.
@@ -107,7 +107,7 @@ impl App {
         self.tell(Report::NotMoved { from, why: "its copy could not be used".into() });
         self.life += 1;
         let waiting = self.ask_all(&self.go_back());
-        self.arm(self.timeouts.dump);
+        self.arm_going_back();
         if let State::Stranded { waiting: awaited, .. } = &mut self.state {
             *awaited = waiting;
         }

@@ -5,6 +5,7 @@ mod checkpoint;
 mod copies;
 mod large;
 mod model;
+mod older_copies;
 mod pause;
 mod releasing;
 mod residence;

@@ -49,25 +49,38 @@ impl Default for Timeouts {
 
 impl App {
     pub(super) fn arm(&mut self, limit: Duration) {
-        self.allowed_for = Bytes(0);
-        self.outputs.push(Output::Arm(Some(limit)));
+        self.arm_for(limit, Bytes(0));
     }
 
-    /// A node that is waited for has told that it moves so much memory in the present step. The limit is for
-    /// little memory, and begins anew with the time that this takes in addition.
+    /// The limit is for little memory; the time that the moving of so much memory takes is added.
+    pub(super) fn arm_for(&mut self, limit: Duration, bytes: Bytes) {
+        self.allowed_for = bytes;
+        self.outputs.push(Output::Arm(Some(limit + moving_time(bytes))));
+    }
+
+    /// Arms the limit of nodes that were asked to go back. Each of them first ends its dump or restore, and
+    /// seals what it has dumped: the memory moves twice.
+    pub(super) fn arm_going_back(&mut self) {
+        self.arm_for(self.timeouts.dump, self.image_bytes.times(2));
+    }
+
+    /// A node has told that it moves so much memory in its present step. Where the node is waited for, and
+    /// the present limit allows for less, the limit begins anew and allows for that.
     pub(super) fn allow_for(&mut self, node: NodeId, total: Bytes) {
-        let (waiting, limit) = match &self.state {
+        self.image_bytes = self.image_bytes.max(total);
+        let (waiting, limit, bytes) = match &self.state {
             State::Dumping { waiting, .. } | State::Checkpointing { waiting, .. } => {
-                (waiting, self.timeouts.dump)
+                (waiting, self.timeouts.dump, total)
             }
-            State::Restoring { waiting, .. } | State::Undoing { restoring: waiting, .. } => {
-                (waiting, self.timeouts.restore)
-            }
+            State::Restoring { waiting, .. }
+            | State::Undoing { restoring: waiting, .. }
+            | State::Adopting { waiting, .. } => (waiting, self.timeouts.restore, total),
+            // A snapshot that was dumped is sealed before the node answers; one that was fetched is compared.
+            State::Stranded { waiting, .. } => (waiting, self.timeouts.dump, total.times(2)),
             _ => return,
         };
-        if waiting.contains(&node) && total > self.allowed_for {
-            self.arm(limit + moving_time(total));
-            self.allowed_for = total;
+        if waiting.contains(&node) && bytes > self.allowed_for {
+            self.arm_for(limit, bytes);
         }
     }
 }

@@ -101,6 +101,7 @@ impl Failure {
     pub const fn exit(&self) -> Exit {
         match self {
             Self::Refused(refusal) if refusal.is_for_now() => Exit::Full,
+            Self::Refused(Refusal::NoAccounts { .. }) => Exit::Internal,
             Self::Input(_) | Self::Workload(_) | Self::Run(_) | Self::Standing(_) | Self::Refused(_) => {
                 Exit::BadInput
             }

@@ -32,6 +32,7 @@ use coswitch_dispatcher::{
         slurm::SlurmRequest,
         virtual_nodes::{self, VirtualRequest},
     },
+    sessions::Sessions,
 };
 use coswitch_policies::{JobId, NodeId, SimTime};
 use coswitch_report::journal::{RunEvent, RunOutcome};
@@ -206,10 +207,19 @@ pub fn serve(
     outcome
 }
 
-/// Takes up the nodes of a cluster that some or all of their daemons have left. Those of which the daemon
-/// cannot be started again are returned as absent, with the reason.
+/// Takes up the nodes of a cluster that some or all of their daemons have left, or where they do not answer.
+/// Those of which the daemon cannot be started again are returned as absent, with the reason.
 fn take_up(state: NodesState) -> anyhow::Result<(Nodes, Vec<(NodeId, String)>)> {
-    let (nodes, gone) = Nodes::adopt(state).context("failed to take the nodes over")?;
+    let (nodes, mut gone) = Nodes::adopt(state).context("failed to take the nodes over")?;
+    let mut living = nodes.addresses();
+    living.retain(|address| !gone.contains(&address.node));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let silent = runtime.block_on(Sessions::find_silent(&living, nodes.identity()))?;
+    // Its jobs would begin again where no other node holds them.
+    for node in &silent {
+        tracing::warn!(%node, "its daemon lives and does not answer: it is ended, and another one started");
+    }
+    gone.extend(silent);
     let absent = keeper::restart_all(&nodes, &gone);
     for node in gone.iter().filter(|node| absent.iter().all(|(absent, _)| absent != *node)) {
         tracing::warn!(%node, "its daemon has ended, and another one has taken up its snapshots");

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Two nodes of three, parked at a sealed snapshot; what node 1 has sealed is on the others. Node 1 is lost.
-fn stranded_with_copies() -> Story {
+pub(super) fn stranded_with_copies() -> Story {
     let mut story = Story::parked(2);
     story.app.launch.copies = CopyRule { nodes: 3, copies: 1 };
     story.app.copies = Copies::new(story.app.launch.copies);

@@ -1,7 +1,7 @@
 //! Answers users: takes their jobs, tells of them, ends them.
 
 use coswitch_dispatcher::protocol::Order;
-use coswitch_policies::{JobId, Outlook, SchedulerEvent};
+use coswitch_policies::{JobId, Outlook, SchedulerEvent, SimTime};
 use coswitch_report::{
     journal::{Event, JobOutcome},
     words::span,
@@ -120,7 +120,12 @@ impl Run {
         }
         let named = |job: &JobId| Submitted { job: *job, name: self.jobs[job].name.clone() };
         let submitted = accepted.iter().map(named).collect();
-        self.release(&accepted);
+        let (later, now): (Vec<JobId>, Vec<JobId>) =
+            accepted.into_iter().partition(|job| self.jobs[job].arrival > self.now);
+        for job in later {
+            self.arrivals.entry(self.jobs[&job].arrival).or_default().push(job);
+        }
+        self.release(&now);
         Ok(Reply::Submitted(submitted))
     }
 
@@ -194,7 +199,8 @@ impl Run {
         let time_limit = self.time_limits.of(submission.limit(), of_queue);
         let Submission { job, after, .. } = submission;
         let name = self.free_name(&job.name, id);
-        self.jobs.insert(id, Job { id, name, arrival: self.now, ..job });
+        let arrival = self.now.after(job.arrival.since(SimTime(0)));
+        self.jobs.insert(id, Job { id, name, arrival, ..job });
         let user = User::of(&self.jobs[&id], user);
         let record = Record { user, submitted: self.now, time_limit, after, ..Record::default() };
         self.records.insert(id, record);

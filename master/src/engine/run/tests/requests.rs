@@ -134,6 +134,25 @@ fn each_job_has_a_name_of_its_own() {
 }
 
 #[test]
+fn a_job_of_a_submitted_file_comes_at_its_time() {
+    let mut run = cluster(vec![]);
+    let later = Submission { job: job(0, 60, 500), ..submission(60) };
+    story(
+        &mut run,
+        &[
+            (
+                100,
+                submit(vec![submission(60), later]),
+                "submitted job-0; launch job-0; accepted job-0 job-0, job-1 job-0-1",
+            ),
+            (150, report(0, Report::Running), "switched; turn of job-0"),
+        ],
+    );
+    assert_eq!(run.due(), Some(millis(600)));
+    story(&mut run, &[(600, Input::Due, "submitted job-1; turn of job-0 until 1.15s")]);
+}
+
+#[test]
 fn ranks_wait_as_the_scheduler_says_where_their_job_does_not() {
     for (said, waits) in [(None, Wait::Block), (Some(Wait::Spin), Wait::Spin)] {
         let mut run = cluster(vec![]);
