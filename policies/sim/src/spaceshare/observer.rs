@@ -64,7 +64,7 @@ impl Observer for Blocks {
 /// Fragmentation of the machine: means over time, or over jobs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeanFragmentation {
-    last: SimTime,
+    last: Option<SimTime>,
     seen: f64,
     waited: f64,
     state: State,
@@ -93,8 +93,8 @@ impl Observer for MeanFragmentation {
     }
 
     fn on_instant(&mut self, now: SimTime, machine: &Machine, waiting: usize) {
-        let span = now.since(self.last).as_secs_f64();
-        self.last = now;
+        // Nothing is seen before the first job.
+        let span = self.last.replace(now).map_or(0.0, |last| now.since(last).as_secs_f64());
         self.seen += span;
         self.sums.free += span * self.state.free;
         self.sums.scattered += span * self.state.scattered;

@@ -162,7 +162,7 @@ impl Scheduler {
             }
             Some(Held::Unlaunched | Held::Leaving | Held::Evading) => Vec::new(),
             None if !self.queue.contains(&job) => Vec::new(),
-            None => match self.missing_in_group(job) {
+            None => match self.missing_in_space(job) {
                 Some(missing) => missing,
                 None if self.matrix.shape_of(&self.jobs[&job].spec).is_some() => Vec::new(),
                 None => down.collect(),

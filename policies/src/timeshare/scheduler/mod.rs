@@ -371,6 +371,11 @@ impl Scheduler {
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = how;
         entry.landing = None;
+        entry.measured = None;
+        if self.narrowed.is_some() {
+            // Rows that were left out, perhaps because of this job, are tried again.
+            self.costs.forget_moving();
+        }
         self.presence.on_ended(job);
         self.checkpoints.on_ended(job);
         self.dying.remove(&job);

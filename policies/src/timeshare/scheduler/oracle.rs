@@ -67,7 +67,14 @@ pub(super) struct Costs {
     /// it.
     moving: Smoothed,
     staying: Smoothed,
+    /// The cheapest switch that moved jobs, and how many there were. The first one is often much longer than
+    /// those that follow.
+    cheapest: Option<u64>,
+    moved: u32,
 }
+
+/// Rows are not left out by fewer measurements.
+const MOVED_MIN: u32 = 2;
 
 impl Costs {
     /// The node that restored most took this long for these bytes.
@@ -79,6 +86,24 @@ impl Costs {
     pub(super) fn exposed(&mut self, moved: bool, time: Duration) {
         let costs = if moved { &mut self.moving } else { &mut self.staying };
         costs.learn(nanos(time));
+        if moved {
+            self.moved = self.moved.saturating_add(1);
+            self.cheapest = Some(self.cheapest.map_or(nanos(time), |least| least.min(nanos(time))));
+        }
+    }
+
+    /// Whether switches that move jobs surely need longer slices than the longest.
+    pub(super) fn exceed(&self, auto: AutoQuantum) -> bool {
+        let is_longer = |cost: u64| auto.slice(Duration::from_nanos(cost)) > auto.longest;
+        self.moved >= MOVED_MIN
+            && self.moving.known
+            && is_longer(self.moving.mean)
+            && self.cheapest.is_some_and(is_longer)
+    }
+
+    /// Other jobs move at other costs: what switches that move jobs cost is measured anew.
+    pub(super) fn forget_moving(&mut self) {
+        (self.moving, self.cheapest, self.moved) = (Smoothed::default(), None, 0);
     }
 
     /// How long before a turn its restore should begin.
@@ -126,6 +151,20 @@ mod tests {
         assert!(costs.lead(Oracle::Greedy, GIB).as_millis() < 520, "all restores took the same");
         (0..20).for_each(|i| costs.restored(GIB, Duration::from_millis(if i % 2 == 0 { 256 } else { 768 })));
         assert!(costs.lead(Oracle::Exact, GIB) < costs.lead(Oracle::Greedy, GIB) / 2);
+    }
+
+    #[test]
+    fn one_long_switch_exceeds_no_bound_and_costs_of_other_jobs_are_forgotten() {
+        let auto = AutoQuantum { overhead: 20_000, longest: Duration::from_secs(100) };
+        let mut costs = Costs::default();
+        costs.exposed(true, Duration::from_secs(20));
+        assert!(!costs.exceed(auto), "it may be the first alone");
+        costs.exposed(true, Duration::from_secs(1));
+        assert!(!costs.exceed(auto));
+        costs.forget_moving();
+        assert_eq!(costs.slice(auto, true), None);
+        (0..2).for_each(|_| costs.exposed(true, Duration::from_secs(3)));
+        assert!(costs.exceed(auto));
     }
 
     #[test]

@@ -144,6 +144,9 @@ impl Scheduler {
         let priority = self.priority(job);
         let mut lower: Vec<JobId> =
             self.matrix.row(index).jobs().filter(|other| self.priority(*other) < priority).collect();
+        if lower.is_empty() {
+            return None;
+        }
         lower.sort_by_key(|job| (self.priority(*job), Reverse(*job)));
         let own = self.matrix.assignment_of(job)?;
         let shape = self.matrix.shape_of(&own.spec)?;

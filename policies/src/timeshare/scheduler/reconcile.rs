@@ -138,7 +138,7 @@ impl Scheduler {
         let rows = self.rows_of_first_priority();
         let resident = self.rows_in_memory();
         let needed = |moving| self.costs.slice(auto, moving).unwrap_or(self.config.quantum);
-        let too_long = resident < rows && needed(true) > auto.longest;
+        let too_long = resident < rows && self.costs.exceed(auto);
         let narrowed = too_long.then_some(resident.max(1));
         self.slice = needed(resident < rows && narrowed.is_none()).clamp(self.config.quantum, auto.longest);
         if narrowed != std::mem::replace(&mut self.narrowed, narrowed) {

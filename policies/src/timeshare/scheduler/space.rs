@@ -7,8 +7,9 @@
 //! ```text
 //!   in the scheduler's queue         ─▶ waits in the queue
 //!   in the row                       ─▶ runs, and holds its nodes on the machine
-//!   held, or parked on a lost node   ─▶ neither: others may have its nodes
-//!   about to come back               ─▶ its nodes are closed as they become free, until it has all of them
+//!   held                             ─▶ neither: others may have its nodes
+//!   about to come back, or parked    ─▶ its nodes are closed as they become free, until it has all of them
+//!   on a node that is down
 //!   node down                        ─▶ closed
 //! ```
 //! Where nodes are closed or opened, or jobs run that this queue has not started, both are built anew.
@@ -334,13 +335,34 @@ impl Scheduler {
         }
         let in_use: BTreeSet<NodeId> = holders.values().flat_map(|holder| holder.placement.nodes()).collect();
         closed.retain(|node| !in_use.contains(node));
+        let out = self.out_of_use();
         let request = |job: &JobId| {
             let (width, queue) = (self.shape_in(space, *job)?.width, self.queue_of(*job));
-            let is_possible = down.is_empty() || space.could_grant(now, down, width, queue);
+            let is_possible = out.is_empty() || space.could_grant(now, &out, width, queue);
             let arrival = self.jobs[job].spec.arrival;
             is_possible.then(|| space.queued(*job, queue, width, arrival, self.limit_left(*job)))
         };
         Wanted { waiting: self.queue.iter().filter_map(request).collect(), holders, closed }
+    }
+
+    /// The nodes that are down, and those that are kept for jobs that wait for one of these. A job that cannot
+    /// begin without them must not keep others waiting.
+    fn out_of_use(&self) -> BTreeSet<NodeId> {
+        let mut out = self.matrix.down().clone();
+        if out.is_empty() {
+            return out;
+        }
+        for held in self.held.values() {
+            if let Held::Returning(assignment) = held
+                && !self.matrix.is_up(&assignment.placement)
+            {
+                out.extend(assignment.placement.nodes());
+            }
+        }
+        // Others run on some of them, and will leave them.
+        let is_used = |node: &NodeId| !self.jobs_on(|other| other == *node).is_empty();
+        out.retain(|node| self.matrix.down().contains(node) || !is_used(node));
+        out
     }
 
     /// How a job spreads over the nodes that are up: all, or those of its group.
@@ -355,12 +377,12 @@ impl Scheduler {
         }
     }
 
-    /// The nodes that are down without which the group of a queued job cannot hold it; `None` where the
-    /// cluster is not divided.
-    pub(super) fn missing_in_group(&self, job: JobId) -> Option<Vec<NodeId>> {
-        let space = self.space.as_ref().filter(|space| space.sharing.sets.is_some())?;
-        let (queue, down) = (self.queue_of(job), self.matrix.down());
-        let holds = |shape: Shape| space.could_grant(SimTime(0), down, shape.width, queue);
+    /// The nodes that are down without which a queued job cannot begin; `None` where jobs have no nodes of
+    /// their own.
+    pub(super) fn missing_in_space(&self, job: JobId) -> Option<Vec<NodeId>> {
+        let space = self.space.as_ref()?;
+        let (queue, down, out) = (self.queue_of(job), self.matrix.down(), self.out_of_use());
+        let holds = |shape: Shape| space.could_grant(SimTime(0), &out, shape.width, queue);
         if self.shape_in(space, job).is_some_and(holds) {
             return Some(Vec::new());
         }

@@ -179,6 +179,24 @@ fn a_job_with_a_snapshot_waits_for_its_node_and_others_may_not_have_it() {
 }
 
 #[test]
+fn nodes_that_are_kept_for_a_job_that_waits_keep_no_narrower_job_waiting() {
+    let mut desk = desk(QueueName::Fcfs);
+    desk.queue(2, 100);
+    desk.then(down(1));
+    desk.then(displaced(0, Residence::Parked));
+    desk.queue(3, 10);
+    assert!(desk.scheduler.only_waits_for_nodes(), "three nodes are up, and one of them is kept");
+    desk.queue(2, 10);
+    assert_eq!(desk.nodes(), [(2, vec![2, 3])]);
+    assert!(!desk.scheduler.only_waits_for_nodes());
+    desk.then(up(1));
+    desk.then(finished(0));
+    assert_eq!(desk.nodes(), [(2, vec![2, 3])]);
+    desk.then(finished(2));
+    assert_eq!(desk.nodes(), [(1, vec![0, 1, 2])]);
+}
+
+#[test]
 fn another_scheduler_takes_up_what_runs_with_the_rest_of_its_time() {
     let mut desk = desk(QueueName::Easy);
     let job = |id, ranks| JobSpec {
