@@ -21,13 +21,17 @@ use std::{
 
 use anyhow::Context;
 use coswitch_daemon::{cgroup::Hierarchies, handover, home, node, process::Process, serve, survival};
-use coswitch_launcher::{limits, panics};
+use coswitch_launcher::{keyring, limits, panics};
 
 fn main() -> ExitCode {
     panics::end_the_process();
     coswitch_ckpt::private::restrict_umask();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let Err(error) = keyring::leave() {
+        eprintln!("coswitchd: it cannot leave the keyring of its session: {error}");
+        return ExitCode::FAILURE;
+    }
     // SAFETY: this process has not started a thread yet.
     if let Err(error) = unsafe { limits::raise() } {
         eprintln!("coswitchd: its limit of descriptors cannot be raised: {error}");

@@ -2,6 +2,7 @@
 # Installs this directory below /usr/local, or below the prefix given: ./install.sh [PREFIX]. A second call replaces
 # what an earlier one has installed; jobs that run meanwhile keep the parts that they were launched with.
 set -eu
+umask 022
 
 cd "$(dirname "$0")"
 prefix=${1:-/usr/local}
@@ -42,7 +43,7 @@ if [ ! -d "$own/@PARTS@" ]; then
     rm -rf "$own/@PARTS@.new"
     install -d "$own/@PARTS@.new"
     for part in coswitchd coswitch-launcher libcoswitch_fi.so libcoswitch_criu.so; do
-        cp "$own/$part" "$own/@PARTS@.new/$part"
+        install -m 755 "$own/$part" "$own/@PARTS@.new/$part"
     done
     mv "$own/@PARTS@.new" "$own/@PARTS@"
 fi

@@ -31,6 +31,7 @@ pub mod bait {
         command
     }
 }
+pub mod keyring;
 pub mod limits;
 pub mod panics;
 pub mod pmi;

@@ -95,9 +95,22 @@ impl Starting {
 
     /// Waits until the daemon accepts connections.
     pub(super) fn ready(&mut self) -> Result<Ready, ProvisioningError> {
-        let said = self.hear();
-        let ready = said.as_deref().ok().and_then(|line| serde_json::from_str(line).ok());
-        ready.ok_or_else(|| self.failed(said))
+        let deadline = Instant::now() + START_LIMIT;
+        // A login may say something first: what root's shell prints when it begins.
+        let mut before = None;
+        loop {
+            let said = self.output.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            match said {
+                Ok(line) => match serde_json::from_str(&line) {
+                    Ok(ready) => return Ok(ready),
+                    Err(_) => before = Some(line),
+                },
+                Err(mpsc::RecvTimeoutError::Disconnected) if before.is_some() => {
+                    return Err(self.failed(before.ok_or(mpsc::RecvTimeoutError::Disconnected)));
+                }
+                silent => return Err(self.failed(silent)),
+            }
+        }
     }
 
     pub(super) fn started(self) -> Started {

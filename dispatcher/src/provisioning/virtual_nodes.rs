@@ -254,16 +254,19 @@ impl VirtualNodes {
         let mut daemons = std::mem::take(&mut *self.daemons());
         // One that no session has told ends because of this.
         daemons.iter_mut().filter_map(|daemon| daemon.child.as_mut()).for_each(|child| child.input = None);
+        let mut outcome = Ok(());
         for mut daemon in daemons {
             // A child that has ended is a zombie, which is not alive.
             while daemon.process.is_alive() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            daemon.kill()?;
             let remove = if self.keeps { node::leave } else { node::destroy };
-            remove(&hierarchies, &daemon.name, DESTROY_LIMIT)?;
+            let killed = daemon.kill();
+            let removed = killed.and_then(|()| Ok(remove(&hierarchies, &daemon.name, DESTROY_LIMIT)?));
+            // One that cannot be removed keeps none of the others.
+            outcome = outcome.and(removed);
         }
-        Ok(())
+        outcome
     }
 }
 

@@ -70,11 +70,13 @@ impl Parts {
         }
     }
 
+    /// Ranks of ordinary users load the driver from there. What else lies in that directory is closed by itself.
     fn script(&self) -> String {
         let (store, parts) = (ssh::quote(STORE), ssh::quote(&format!("{STORE}/parts")));
         let directory = ssh::quote(&self.directory.display().to_string());
         format!(
-            "set -e; umask 022; [ -d {store} ] || mkdir -m 700 {store}; mkdir -p {parts}; \
+            "set -e; umask 022; [ -d {store} ] || mkdir -m 711 {store}; chmod go+x {store}; \
+             mkdir -p {parts}; chmod go+rx {parts}; \
              new=$(mktemp -d -p {parts}); trap 'rm -rf \"$new\"' EXIT; \
              tar --extract --no-same-owner --file - --directory \"$new\"; \
              chmod 755 \"$new\"; [ -d {directory} ] || mv -T \"$new\" {directory}"

@@ -141,8 +141,10 @@ pub(super) fn address(host: &Host) -> Result<IpAddr, ProvisioningError> {
             line.ok_or_else(|| failed("ssh does not know it".into()))?.trim().to_owned()
         }
     };
-    let found = (name.as_str(), 0).to_socket_addrs().and_then(|mut all| {
-        all.next().map(|address| address.ip()).ok_or_else(|| io::ErrorKind::NotFound.into())
+    let found = (name.as_str(), 0).to_socket_addrs().and_then(|all| {
+        let all: Vec<IpAddr> = all.map(|address| address.ip()).collect();
+        let of_network = all.iter().find(|address| !address.is_loopback());
+        of_network.or(all.first()).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     });
     found.map_err(|error| failed(format!("`{name}`: {error}; `address` in the run file says it")))
 }
