@@ -1,6 +1,7 @@
 //! Sessions of the head node with all daemons: carries requests to the nodes and events to the jobs'
 //! dispatchers, on a thread that does nothing else.
 
+mod connecting;
 mod outgoing;
 mod primitives;
 pub(crate) mod programs;
@@ -19,24 +20,17 @@ use std::{
 };
 
 use coswitch_daemon::{
-    pki::{Identity, PkiError},
+    pki::Identity,
     protocol::{AppRequest, Asked, DaemonEvent, HeldCopy, Inventory, Member, Request, Said},
-    session::{self, Heard, SessionError, SessionThread, awake},
-    wire::WireError,
+    session::{self, Heard, SessionError, SessionThread},
 };
 use coswitch_policies::{Allowance, Epoch, JobId, NodeId, primitives::Operations};
 use thiserror::Error;
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::JoinSet,
-};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::warn;
 
 pub use self::primitives::CompareAndWrite;
-use self::{
-    outgoing::Outgoing,
-    replace::{Replacement, chain},
-};
+use self::{connecting::joined, outgoing::Outgoing, replace::Replacement};
 use crate::{
     Note,
     app::Input,
@@ -46,11 +40,7 @@ use crate::{
     ways::{Sent, Ways},
 };
 
-/// For the daemons to connect to each other.
-const JOIN_LIMIT: Duration = Duration::from_secs(15);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// The number of sessions that begin side by side.
-const AT_ONCE: usize = 64;
 /// Numbers for the lives of one application, from its launch to its end under one master.
 const LIVES_EACH: u32 = 64;
 
@@ -64,33 +54,6 @@ pub enum ConnectError {
     /// To the other daemons.
     #[error("{node} failed to join: {reason}")]
     Join { node: NodeId, reason: String },
-}
-
-impl ConnectError {
-    /// Whether the node does not answer, and nothing is known to be wrong with it or with this master.
-    fn is_silence(&self) -> bool {
-        let source = match self {
-            Self::Thread(_) => return false,
-            // A daemon refuses no member: it gives no answer, or ends.
-            Self::Join { .. } => return true,
-            Self::Reach { source, .. } => source,
-        };
-        match source {
-            SessionError::Silent(_) | SessionError::Closed => true,
-            // The connection broke. A certificate that one side rejects is invalid data to TLS.
-            SessionError::Connect(error) | SessionError::Wire(WireError::Io(error)) => {
-                error.kind() != io::ErrorKind::InvalidData
-            }
-            // The daemon answers: it follows a later master, or is of another version or another cluster. The
-            // fault may be this master's, which must not replace the daemon.
-            SessionError::Refused(_)
-            | SessionError::Version
-            | SessionError::Wire(WireError::Magic | WireError::TooLarge(_) | WireError::Body(_))
-            | SessionError::Pki(_)
-            | SessionError::NotTheHead
-            | SessionError::Fenced(..) => false,
-        }
-    }
 }
 
 /// All sessions; cheap to clone.
@@ -260,59 +223,6 @@ impl Sessions {
         self.outgoing().send(vec![(node, request)]);
     }
 
-    /// The nodes whose daemons do not answer, though their processes live: stopped, or out of reach.
-    ///
-    /// # Errors
-    /// Where the identity cannot be used.
-    pub async fn find_silent(addresses: &[Address], identity: &Identity) -> Result<Vec<NodeId>, PkiError> {
-        let mut silent = Vec::new();
-        for some in addresses.chunks(AT_ONCE) {
-            let mut asked = JoinSet::new();
-            for Address { node, control, .. } in some.iter().copied() {
-                let identity = identity.clone();
-                asked.spawn(async move {
-                    (node, session::answers((node, control), &identity, CONNECT_LIMIT).await)
-                });
-            }
-            for (node, answers) in asked.join_all().await {
-                silent.extend((!answers?).then_some(node));
-            }
-        }
-        Ok(silent)
-    }
-
-    /// Begins the sessions with all daemons. Those that do not answer are waited for side by side.
-    async fn begin_all(&self, addresses: &[Address]) -> Vec<(NodeId, Result<(), ConnectError>)> {
-        let mut outcomes = Vec::new();
-        for some in addresses.chunks(AT_ONCE) {
-            let mut begun = JoinSet::new();
-            for address in some.iter().copied() {
-                let sessions = self.clone();
-                begun.spawn(async move { (address.node, sessions.begin(&address).await) });
-            }
-            outcomes.extend(begun.join_all().await);
-        }
-        outcomes
-    }
-
-    /// A later master takes the cluster over without a node that does not answer. The node counts as lost,
-    /// and the master gives it another daemon.
-    ///
-    /// # Errors
-    /// The same error, where the cluster cannot be taken over.
-    fn lose_if_silent(&self, node: NodeId, error: ConnectError) -> Result<ConnectError, ConnectError> {
-        if self.master.generation == 1 || !error.is_silence() {
-            return Err(error);
-        }
-        let reason = chain(&error);
-        warn!(%node, reason, "a node that does not answer counts as lost");
-        // The end of its session may have come before.
-        if !self.inboxes().lost.contains_key(&node) {
-            self.routing().lose(node, None, &reason);
-        }
-        Ok(error)
-    }
-
     /// Begins the session with a daemon, and asks what its node holds.
     async fn begin(&self, address: &Address) -> Result<(), ConnectError> {
         let (to_daemon, outgoing) = unbounded_channel();
@@ -422,17 +332,6 @@ impl Sessions {
         let _ = self.master.events.send(NodeEvent::Back { node });
         inboxes.tell_apps(&Note::Input(Input::NodeBack(node)));
         Ok(())
-    }
-
-    fn ask_to_join(&self, node: NodeId, members: &[Member]) -> UnboundedReceiver<Result<(), String>> {
-        let (joined, answer) = unbounded_channel();
-        self.inboxes().joining.insert(node, joined);
-        self.tell(node, Request::Join { members: members.to_vec() });
-        answer
-    }
-
-    async fn join(&self, node: NodeId, members: &[Member]) -> Result<(), ConnectError> {
-        joined(node, self.ask_to_join(node, members)).await
     }
 
     /// The number of the first life of an application that is about to be launched.
@@ -669,16 +568,6 @@ impl Routing {
         // No longer waited for.
         inboxes.on_heard(node);
         inboxes.tell_apps(&Note::Input(Input::NodeLost(node, reason.to_string())));
-    }
-}
-
-async fn joined(node: NodeId, mut answer: UnboundedReceiver<Result<(), String>>) -> Result<(), ConnectError> {
-    let failed = |reason: &str| ConnectError::Join { node, reason: reason.into() };
-    match awake::timeout(JOIN_LIMIT, answer.recv()).await {
-        Some(Some(Ok(()))) => Ok(()),
-        Some(Some(Err(reason))) => Err(failed(&reason)),
-        Some(None) => Err(failed("its daemon ended")),
-        None => Err(failed("no answer in time")),
     }
 }
 

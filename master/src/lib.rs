@@ -24,6 +24,7 @@ pub mod past;
 mod replace;
 pub mod run_name;
 pub mod serve;
+pub mod shutdown;
 pub mod standing;
 mod top;
 mod watching;

@@ -369,7 +369,11 @@ impl Master {
         }
     }
 
-    fn wait(&mut self, limit: Duration) -> ExitStatus {
+    /// Waits until this master has ended by itself.
+    ///
+    /// # Panics
+    /// If it does not end in time.
+    pub fn wait(&mut self, limit: Duration) -> ExitStatus {
         let began = Instant::now();
         loop {
             if let Some(status) = self.process.0.try_wait().expect("the process is a child of the test") {

@@ -1,6 +1,6 @@
 //! The master of a cluster is killed at any instant: its jobs go on, and the next master takes them over.
 
-use std::{env, fs, time::Duration};
+use std::{env, fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use coswitch::run_name::RunName;
 use coswitch_daemon::node::{node_name, standing_daemon};
@@ -202,6 +202,32 @@ fn jobs_go_on_where_a_daemon_has_gone_too() {
     wait_served(&mut master);
     assert_eq!(master.user(&["wait"]).code, Some(0));
     ["before", "heat-1", "heat-2", "last"].iter().for_each(|name| check_right(&master, name));
+    end(master);
+}
+
+/// A systemd that ends all services sends SIGTERM, as one does that ends this service alone.
+#[test]
+fn a_shutdown_of_the_masters_machine_leaves_the_cluster_to_the_next_master() {
+    let tools = tempfile::tempdir().expect("a directory");
+    let systemctl = tools.path().join("systemctl");
+    let only = "[ \"$*\" = \"show --property=SystemState --value\" ] && [ ! -e \"$0.started\" ]";
+    fs::write(&systemctl, format!("#!/bin/sh\n{only} && echo stopping || echo running\n")).expect("a script");
+    fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).expect("it can be executed");
+    let path = format!("{}:{}", tools.path().display(), env::var("PATH").unwrap_or_default());
+    let serve = ["serve", "--socket", "serve.sock"];
+    let mut master = Master::in_environment(&[("PATH", path)], &serve, CLUSTER);
+    wait_served(&mut master);
+    accepted(&submit(&master, &["--name", "endless"], ENDLESS));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "endless") == "running");
+    let ranks = endless_ranks(&master);
+    master.signal(Signal::SIGTERM);
+    assert!(master.wait(RUN_LIMIT).success());
+    assert_eq!(endless_ranks(&master), ranks, "it goes on without a master");
+    fs::write(tools.path().join("systemctl.started"), "").expect("a file");
+    master.start_next();
+    wait_served(&mut master);
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "endless") == "running");
+    assert_eq!(endless_ranks(&master), ranks, "they are the same processes");
     end(master);
 }
 

@@ -196,6 +196,7 @@ mod tests {
         let shared = PageRun { owner: Owner::Shared(7), lazy: true, ..run(7, true) };
         assert!(classified(&maps, &shared).all(|(_, _, is_deferred)| !is_deferred));
     }
+
     #[test]
     fn the_bytes_that_are_counted_for_the_images_are_those_that_are_written() {
         let page = |number: usize| number * PAGE..(number + 1) * PAGE;

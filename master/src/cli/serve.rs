@@ -28,6 +28,7 @@ use crate::{
     live::Live,
     past::{self, JobFile, Past},
     serve::{Bound, DEFAULT_HTTP, DEFAULT_SOCKET, HttpAddress, LivePage, Server},
+    shutdown::Left,
     standing::{self, Standing},
 };
 
@@ -174,6 +175,12 @@ impl ServeCommand {
         drop((page, live, server));
         let written = journal.finish(JOURNAL_LIMIT);
         accounts.finish(runs::ACCOUNTS_LIMIT);
+        if let Err(error) = &outcome
+            && error.is::<Left>()
+        {
+            tracing::warn!("{error}");
+            return Ok(Exit::Done);
+        }
         outcome?;
         standing::forget_note(&self.socket);
         written.map_err(anyhow::Error::from)?;

@@ -4,7 +4,7 @@
 //! and `doctor` make the same checks, and `doctor` [one more](try_criu).
 
 mod check;
-mod command;
+pub(crate) mod command;
 mod facts;
 mod mpi;
 mod verdict;

@@ -49,6 +49,7 @@ use crate::{
     interrupt::Interrupt,
     parked::Parked,
     past::Past,
+    shutdown::Left,
     standing::{self, Standing},
 };
 
@@ -195,8 +196,8 @@ pub fn serve(
     let outcome = write()
         .and_then(|()| nodes.note_master().map_err(anyhow::Error::from))
         .and_then(|()| drive(jobs, &options, &nodes, &on_change, origin, asks, events));
-    if outcome.is_err() {
-        match is_new {
+    if let Err(error) = &outcome {
+        match is_new && !error.is::<Left>() {
             true => Nodes::remove(nodes.state()).context("failed to remove the nodes")?,
             false => nodes.leave(),
         }

@@ -31,6 +31,7 @@ use crate::{
     api::{Refusal, Reply},
     config::JobSet,
     daytime, parked,
+    shutdown::{self, Left},
     standing::since_1970,
 };
 
@@ -136,10 +137,11 @@ pub(super) async fn drive(
                 // The loss of a node comes before the end of the jobs that it has ended.
                 biased;
                 _ = interrupt.recv() => Input::Stop(RunOutcome::Interrupted),
-                // Slurm says so that the end of the allocation is near.
-                _ = terminate.recv() => match parks {
-                    true => Input::Warned,
-                    false => Input::Stop(RunOutcome::Interrupted),
+                _ = terminate.recv() => match (parks, standing) {
+                    // Slurm says so that the end of the allocation is near.
+                    (true, _) => Input::Warned,
+                    (false, true) if shutdown::is_under_way() => return Err(Left.into()),
+                    (false, _) => Input::Stop(RunOutcome::Interrupted),
                 },
                 _ = warned.recv() => Input::Warned,
                 Some(event) = from_nodes.recv(), if has_room => Input::Node(event),
