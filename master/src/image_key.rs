@@ -34,7 +34,8 @@ impl ImageKey {
             }
         }
         bail!(
-            "no cluster is served from {}, and no run is parked there: no file there has the key of its images",
+            "no cluster is served from {}, and no run is parked there: no file there has the key of its \
+             images",
             directory.display()
         )
     }

@@ -9,8 +9,8 @@ use crate::doctor::command;
 /// The master leaves its cluster to the next one.
 #[derive(Debug, Error)]
 #[error(
-    "this machine is being shut down: the cluster is left as it is, and `coswitch serve` with the same run file \
-     takes it over"
+    "this machine is being shut down: the cluster is left as it is, and `coswitch serve` with the same run \
+     file takes it over"
 )]
 pub struct Left;
 

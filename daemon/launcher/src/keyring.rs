@@ -1,7 +1,7 @@
 //! The session keyring of a daemon, which all that it starts inherits, whatever user that becomes.
 //!
-//! Whoever possesses a keyring may use its keys. That of a login of root leads to root's own keys, which no rank of
-//! another user may see; and ranks of different users must not leave keys for each other.
+//! Whoever possesses a keyring may use its keys. That of a login of root leads to root's own keys, which no
+//! rank of another user may see; and ranks of different users must not leave keys for each other.
 
 use std::{io, ptr};
 

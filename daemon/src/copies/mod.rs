@@ -53,8 +53,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// A connection ends where the other side neither sends nor takes anything for so long. An answer for which
 /// the other side reads or syncs much has a longer limit: [`working_time`].
 const SILENCE: Duration = Duration::from_secs(60);
-/// In seconds: a connection on which nothing is sent is probed so often, and ends after so many probes without
-/// an answer. So a host that is gone is noticed within any limit.
+/// In seconds: a connection on which nothing is sent is probed so often, and ends after so many probes
+/// without an answer. So a host that is gone is noticed within any limit.
 const PROBE_EVERY: u32 = 15;
 const PROBES: u32 = 3;
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// Idle polls between two readings of the clock.
 const CHECK_EVERY: u32 = 16;
-/// [`CHECK_EVERY`] polls take at most this time if the caller does nothing else, or [`TIGHT_BY_ONE`] times what
-/// the last of them took: a poll looks at the rings of all ranks of its node.
+/// [`CHECK_EVERY`] polls take at most this time if the caller does nothing else, or [`TIGHT_BY_ONE`] times
+/// what the last of them took: a poll looks at the rings of all ranks of its node.
 const TIGHT_NS: u64 = CHECK_EVERY as u64 * 2_000;
 const TIGHT_BY_ONE: u64 = CHECK_EVERY as u64 * 3;
 /// A rank computes between its polls if it is away from the driver for longer than this, and for more than
@@ -173,7 +173,8 @@ mod tests {
 
     const SPIN: Duration = Duration::from_micros(50);
 
-    /// Polls `polls` times, `gap_ns` apart, of which the rank spends a fourth elsewhere; returns the pauses and the nanoseconds counted as waiting.
+    /// Polls `polls` times, `gap_ns` apart, of which the rank spends a fourth elsewhere. Returns the pauses
+    /// and the nanoseconds counted as waiting.
     fn poll(
         waiter: &mut Waiter,
         policy: WaitPolicy,

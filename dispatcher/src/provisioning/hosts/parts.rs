@@ -70,7 +70,8 @@ impl Parts {
         }
     }
 
-    /// Ranks of ordinary users load the driver from there. What else lies in that directory is closed by itself.
+    /// Ranks of ordinary users load the driver from there. What else lies in that directory is closed by
+    /// itself.
     fn script(&self) -> String {
         let (store, parts) = (ssh::quote(STORE), ssh::quote(&format!("{STORE}/parts")));
         let directory = ssh::quote(&self.directory.display().to_string());

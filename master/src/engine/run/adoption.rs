@@ -191,8 +191,8 @@ impl Run {
         let queue = space.and_then(|space| job.home(space).ok()).unwrap_or_default();
         if let Some(reason) = self.scheduler.never_fits(&job.spec(), queue) {
             bail!(
-                "`{}` ({id}) is on the nodes, and the settings of the scheduler refuse it now: {reason}. Take \
-                 over with the settings that the cluster had, and change them when it has ended",
+                "`{}` ({id}) is on the nodes, and the settings of the scheduler refuse it now: {reason}. \
+                 Take over with the settings that the cluster had, and change them when it has ended",
                 job.name
             );
         }

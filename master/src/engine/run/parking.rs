@@ -139,7 +139,9 @@ impl Run {
         }
         if self.settings.standing {
             // The end of a run keeps what is parked; the end of a cluster removes it.
-            self.warn("a signal asks to park all jobs, which a cluster that stays does not do: `drain` empties nodes".into());
+            let text = "a signal asks to park all jobs, which a cluster that stays does not do: `drain` \
+                        empties nodes";
+            self.warn(text.into());
         } else if self.scheduler.can_hold() {
             self.warn("a signal says that the nodes will be taken away: all jobs are parked now".into());
             self.park_all();

@@ -345,8 +345,8 @@ impl Scheduler {
         Wanted { waiting: self.queue.iter().filter_map(request).collect(), holders, closed }
     }
 
-    /// The nodes that are down, and those that are kept for jobs that wait for one of these. A job that cannot
-    /// begin without them must not keep others waiting.
+    /// The nodes that are down, and those that are kept for jobs that wait for one of these. A job that
+    /// cannot begin without them must not keep others waiting.
     fn out_of_use(&self) -> BTreeSet<NodeId> {
         let mut out = self.matrix.down().clone();
         if out.is_empty() {
