@@ -12,8 +12,8 @@ use coswitch_tests::{
 };
 
 /// Runs for `steps` fiftieths of a second. After half of them it holds `mib` more, 8 MiB at a time with
-/// `pause` between. It begins with that when it has just got its turn, which a long step tells it: where a turn ended
-/// amid the growth, the job would leave memory with the turn and need not be stopped.
+/// `pause` between. It begins with that when it has just got its turn, which a long step tells it: where a
+/// turn ended amid the growth, the job would leave memory with the turn and need not be stopped.
 const PROGRAM: &str = "import sys, time\\n\
     from mpi4py import MPI\\n\
     steps, mib, pause = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])\\n\
