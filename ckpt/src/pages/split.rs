@@ -207,8 +207,8 @@ mod tests {
         let received = Received { owners, runs, raw: raw(&bytes, false) };
         // Of a process, one page is read only, and the kernel may write to another one.
         let maps = Maps {
-            writable: BTreeMap::from([(7, vec![0x2000..0x4000])]),
-            kernel_writes: whole_pages(vec![0x3000..0x3001]),
+            writable: BTreeMap::from([(7, std::iter::once(0x2000..0x4000).collect())]),
+            kernel_writes: whole_pages(std::iter::once(0x3000..0x3001).collect()),
         };
         let split = Split::by(&maps, &received);
         assert_eq!(split.bytes(), [PAGE as u64, 3 * PAGE as u64]);
