@@ -103,7 +103,7 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// Keeps the kind, by which a full file system is told from other causes.
+/// The same error as one of `std::io`. Its kind stays, because callers recognise a full file system by it.
 fn as_io(error: ImagesError) -> io::Error {
     let kind = match &error {
         ImagesError::Io { source, .. } => source.kind(),

@@ -8,10 +8,12 @@ use std::{io, ptr};
 const JOIN_SESSION_KEYRING: libc::c_long = 1;
 const SET_PERMISSIONS: libc::c_long = 5;
 const OF_SESSION: libc::c_long = -3;
-/// For who possesses it: to view, read and search, not to write or to link.
+/// The permissions of a process that has the keyring: it may view, read and search, but neither write nor
+/// link.
 const LOOK: libc::c_long = 0x0b00_0000;
 
-/// Gives this thread, and all that it starts, a session keyring without keys, into which nobody can put any.
+/// Gives this thread a new session keyring. It is empty, and no process can add a key to it. All processes
+/// that the thread starts inherit this keyring.
 ///
 /// # Errors
 /// Where the kernel refuses. One without keyrings has none to share.

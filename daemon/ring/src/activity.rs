@@ -131,7 +131,7 @@ impl Activity {
     pub(crate) fn note_arrival(&self) -> Option<Ask> {
         let state = self.asked.state.load(Ordering::Relaxed);
         let ask = [Ask::AtOnce, Ask::Quietly].into_iter().find(|ask| ask.state() == state)?;
-        // Written before the state: who sees that state finds the time of the arrival.
+        // The time is written before the state, so a scheduler that reads this state also reads the time.
         self.asked.arrived_ns.store(now_ns(), Ordering::Relaxed);
         self.change_asked(&[state], ARRIVED).then_some(ask)
     }

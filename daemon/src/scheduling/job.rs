@@ -46,9 +46,9 @@ pub(super) struct Known {
 }
 
 impl Job {
-    /// Whatever becomes of its processes, they have the usual weight. A child of a rank may have left the
-    /// group of the rank, and the scheduler may not know the last children of a local task: such a process
-    /// has the weight that its parent had.
+    /// Gives all processes of the job the usual weight. The weights are set by process groups first, and then
+    /// for every thread in the cgroup: a child may have left the process group of its rank, and the scheduler
+    /// may not have seen the newest children of a local task. Such children still have their parent's weight.
     pub(super) fn forget_weights(&mut self) {
         let segment = Arc::clone(&self.segment);
         for (local, known) in self.known() {

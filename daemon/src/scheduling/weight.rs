@@ -2,7 +2,8 @@
 //!
 //! The kernel compares weights inside one scheduling group, and all ranks and daemons of a processor share
 //! one ([`daemons`](crate::cgroup)). A rank leads a session, and with it a process group: one call sets the
-//! weight of all of its threads and children. For one process there is no such call, only for each thread.
+//! weight of all threads and children of the rank. The kernel has no call for all threads of one process, so
+//! the weight of a single process is set thread by thread.
 
 use std::{
     collections::BTreeSet,

@@ -215,7 +215,8 @@ pub async fn connect(
     awake::timeout(limit, work).await.ok_or(SessionError::Silent(limit))?
 }
 
-/// Whether a daemon answers connections within this time, be it with a refusal. It follows nobody for that.
+/// Whether a daemon answers a connection within this time. A refusal counts as an answer. The daemon does not
+/// begin to follow the caller.
 ///
 /// # Errors
 /// Where the identity cannot be used.

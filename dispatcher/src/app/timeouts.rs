@@ -64,8 +64,8 @@ impl App {
         self.arm_for(self.timeouts.dump, self.image_bytes.times(2));
     }
 
-    /// A node has told that it moves so much memory in its present step. Where the node is waited for, and
-    /// the present limit allows for less, the limit begins anew and allows for that.
+    /// A node says how much memory it moves in its present step. If the application waits for this node, and
+    /// the present limit is for less memory, the limit starts again with the time for this much.
     pub(super) fn allow_for(&mut self, node: NodeId, total: Bytes) {
         self.image_bytes = self.image_bytes.max(total);
         let (waiting, limit, bytes) = match &self.state {

@@ -22,6 +22,7 @@ mod draining;
 mod parking;
 mod partitions;
 mod requests;
+mod submissions;
 
 const NODES: u32 = 2;
 const MIB: u64 = 1 << 20;
